@@ -62,11 +62,14 @@ class CellFigures:
         return self.contents.step_bytes(self.distinct.get(load.name, ()))
 
     def read_share(self, load: Load) -> float | None:
-        """Return the share of the machine's reading that the matrices alone take; None for a prompt."""
-        if not load.num_steps or not self.values(OURS, load):
+        """Return the share of the machine's reading that the matrices alone take; None for a prompt.
+
+        It is the median of the rounds' shares: a machine may read fast in one round and slowly in the next.
+        """
+        rounds = list(zip(self.values(OURS, load), self.read_rates, strict=False))
+        if not load.num_steps or not rounds:
             return None
-        steps_per_second = statistics.median(self.values(OURS, load)) / load.batch
-        return steps_per_second * self.step_bytes(load) / statistics.median(self.read_rates)
+        return statistics.median(rate / read_rate for rate, read_rate in rounds) * self.step_bytes(load) / load.batch
 
     def verdicts(self) -> list[Verdict]:
         """Return all verdicts: ratios, and of dummies how near the reading steps are and what loading takes.

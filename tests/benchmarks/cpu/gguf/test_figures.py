@@ -44,6 +44,12 @@ def test_the_json_has_all_values():
     assert cell["quality"] == {"ours": 0.005, "theirs": 0.004}
 
 
+def test_each_round_is_compared_with_its_own_reading():
+    figures = sample_cell(CELL, 2.0)
+    figures.read_rates = [18e9, 10e9, 24e9]
+    assert figures.read_share(ONE) == pytest.approx(400e6 * 18 / 18e9)
+
+
 def test_of_experts_those_that_have_rows_are_read():
     figures = sample_mixture()
     assert [figures.step_bytes(load) for load in LOADS[:3]] == [340e6, 120e6 + 300e6 + 420e6, 1000e6]
