@@ -37,7 +37,10 @@ def write(shape: str, form: str, file: Path) -> None:
     tensors = list(dummy.tensors(form))
     writer = gguf.GGUFWriter(file, dummy.architecture)
     for name, value in dummy.metadata().items():
-        (writer.add_uint32 if isinstance(value, int) else writer.add_float32)(name, value)
+        if isinstance(value, int):
+            writer.add_uint32(name, value)
+        else:
+            writer.add_float32(name, value)
     add_words(writer, dummy)
     for tensor in tensors:
         add_entry(writer, tensor)
