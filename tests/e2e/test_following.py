@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end
+from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -190,6 +190,32 @@ async def test_an_answer_that_has_become_shorter_leaves_no_room_below(page: Page
     assert await log.evaluate("log => log.scrollHeight") < before
     assert await log.evaluate(below) < 2
     assert await distance(log) < 2
+
+
+# A line more with each frame.
+GROW_IN_EACH_FRAME = """() => {
+  const prose = document.querySelector(".answer:last-of-type .prose");
+  const grow = () => {
+    prose.append(document.createElement("p"));
+    prose.lastElementChild.textContent = "and so on";
+    requestAnimationFrame(grow);
+  };
+  grow();
+}"""
+
+
+@pytest.mark.own_page
+@pytest.mark.parametrize("name", ["ArrowUp", "PageUp", "Home"])
+async def test_a_key_stops_following_an_answer_that_grows_in_each_frame(
+    page: Page, server: ScriptedServer, name: str
+) -> None:
+    await open_long_answer(page, server)
+    log = page.locator(".log")
+    await log.focus()
+    await page.evaluate(GROW_IN_EACH_FRAME)
+    await page.keyboard.press(name)
+    await expect(page.get_by_role("button", name="Go to the end")).to_be_visible()
+    await until_true(log, "log => log.scrollHeight - log.scrollTop - log.clientHeight > 1000")
 
 
 @pytest.mark.parametrize("way", ["button", "question"])

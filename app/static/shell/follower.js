@@ -13,6 +13,9 @@ const NEAR_PX = 48;
 const THERE_PX = 1;
 // What unfolds a part of a message.
 const UNFOLDS = "summary, [aria-expanded]";
+// Keys that scroll up, and what they do something else in.
+const UPWARDS = ["ArrowUp", "PageUp", "Home"];
+const FIELDS = "input, textarea, select";
 
 export class Follower {
   #log;
@@ -35,6 +38,8 @@ export class Follower {
     this.#onChange = onChange;
     log.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     contents.addEventListener("click", ({ target }) => /** @type {Element} */ (target).closest(UNFOLDS) && this.#set(false));
+    // The browser begins to scroll with a later frame: an answer that grows in each would scroll to its end before.
+    log.addEventListener("keydown", (event) => this.#pressed(event));
     const observer = new ResizeObserver(() => {
       this.#floor.style.height = `${this.#contents.getBoundingClientRect().height}px`;
       if (this.#isFollowing) this.#toEnd();
@@ -64,12 +69,16 @@ export class Follower {
     return scrollHeight - scrollTop - clientHeight;
   }
 
+  #pressed({ key, target, defaultPrevented }) {
+    if (defaultPrevented || !UPWARDS.includes(key) || target.closest(FIELDS)) return;
+    if (this.#log.scrollTop > 0) this.#set(false);
+  }
+
   #scrolled() {
     const { scrollTop } = this.#log;
     const distance = this.#distance;
-    if (distance <= THERE_PX) this.#set(true);
-    else if (scrollTop < this.#lastTop) this.#set(false);
-    else if (distance < NEAR_PX) this.#set(true);
+    if (scrollTop < this.#lastTop && distance > THERE_PX) this.#set(false);
+    if (scrollTop > this.#lastTop && distance < NEAR_PX) this.#set(true);
     this.#lastTop = scrollTop;
   }
 
