@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from subprocess import DEVNULL, PIPE, TimeoutExpired
+from tempfile import TemporaryFile
 from typing import IO
 
 from tests.house.source import ROOT
@@ -33,10 +34,10 @@ class Forker:
             self._process = subprocess.Popen(command, stdin=theirs, stdout=DEVNULL, cwd=ROOT)
         atexit.register(self.end)
 
-    def fork(self, arguments: Sequence[str], streams: Sequence[int]) -> IO[bytes]:
+    def fork(self, arguments: Sequence[str], environment: dict[str, str], streams: Sequence[int]) -> IO[bytes]:
         """Start a program; return the lines of its number and, once it has ended, its exit code."""
         lines, report = os.pipe()
-        program = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}
+        program = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
         try:
             socket.send_fds(self._requests, [json.dumps(program).encode()], [*streams, report])
         finally:
@@ -55,12 +56,14 @@ forker = cache(Forker)
 class ForkedProcess:
     """A program, with what the tests use of `subprocess.Popen`."""
 
-    def __init__(self, arguments: Sequence[str], *, stdout: int | IO[str], stderr: int | IO[str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, stdout: int | IO[str], stderr: int | IO[str], **environment: str
+    ) -> None:
         self.args = arguments
         self.returncode: int | None = None
         with open(os.devnull) as stdin:
             (out, self.stdout), (err, self.stderr) = opened(stdout), opened(stderr)
-            self._lines = forker().fork(arguments, (stdin.fileno(), out, err))
+            self._lines = forker().fork(arguments, {**os.environ, **environment}, (stdin.fileno(), out, err))
         os.close(out)
         os.close(err)
         self.pid = int(self._lines.readline())
@@ -116,3 +119,13 @@ def serving(
     """Run a server for the time of a block, as `tests.server.processes.serving`; kill it at the end."""
     with ending(ForkedProcess([*program, "--port", "0", *arguments], stdout=PIPE, stderr=stderr)) as process:
         yield RunningServer(process)
+
+
+def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, and return its result, as `tests.server.processes.quire`."""
+    command = ["app", *arguments]
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        code = ForkedProcess(command, stdout=out, stderr=err, **environment).wait(HANG_S)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
