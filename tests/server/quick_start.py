@@ -108,8 +108,7 @@ def opened(stream: int | IO[str]) -> tuple[int, IO[str] | None]:
         return writing, os.fdopen(reading)
     if stream == DEVNULL:
         return os.open(os.devnull, os.O_WRONLY), None
-    assert not isinstance(stream, int)
-    return os.dup(stream.fileno()), None
+    return os.dup(stream if isinstance(stream, int) else stream.fileno()), None
 
 
 @contextmanager
