@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from subprocess import DEVNULL, PIPE, TimeoutExpired
+from subprocess import DEVNULL, PIPE, STDOUT, TimeoutExpired
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -62,8 +62,10 @@ class ForkedProcess:
         self.args = arguments
         self.returncode: int | None = None
         with open(os.devnull) as stdin:
-            (out, self.stdout), (err, self.stderr) = opened(stdout), opened(stderr)
-            self._lines = forker().fork(arguments, {**os.environ, **environment}, (stdin.fileno(), out, err))
+            out, self.stdout = opened(stdout)
+            err, self.stderr = (os.dup(out), None) if stderr == STDOUT else opened(stderr)
+            streams = (stdin.fileno(), out, err)
+            self._lines = forker().fork(arguments, {**os.environ, **environment}, streams)
         os.close(out)
         os.close(err)
         self.pid = int(self._lines.readline())
