@@ -67,6 +67,7 @@ class Memory:
     name: str
     num_bytes: int
     is_gpu: bool
+    is_here: bool = False  # of this machine, so that its speed can be measured
     reserved_bytes: int = 0  # of a GPU: not used by the engine
     process_bytes: int = 0  # of RAM: used by the server's process without a model
     capability: tuple[int, int] | None = None  # of a GPU that is known by name
