@@ -14,7 +14,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.expert_sizes import EXPERTS, active_bytes, pair_bytes
+from app.checkpoint.expert_names import EXPERTS
+from app.checkpoint.expert_sizes import active_bytes, pair_bytes
 from app.checkpoint.inspection import inspect_at
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
