@@ -136,11 +136,13 @@ def test_too_little_memory_is_an_error_without_a_traceback():
 
 
 def test_weights_that_do_not_fit_are_refused_with_the_quant_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    files = {kind: tiny_gguf(tmp_path / f"m.{kind}.gguf", kind=kind, intermediate_size=4096) for kind in ("Q8_0", "Q4_0")}
-    given = {kind: inspect(ModelConfig(model=str(file))) for kind, file in files.items()}
-    sizes = {kind: weight_bytes(each.spec, None, each.stored_type) for kind, each in given.items()}
+    files, sizes = {}, {}
+    for kind in ("Q8_0", "Q4_0"):
+        files[kind] = tiny_gguf(tmp_path / f"m.{kind}.gguf", kind=kind, intermediate_size=4096)
+        given = inspect(ModelConfig(model=str(files[kind])))
+        sizes[kind] = weight_bytes(given.spec, None, given.stored_type)
     monkeypatch.setattr(HostBackend, "free_memory", lambda self: (sizes["Q8_0"] + sizes["Q4_0"]) // 2)
-    with pytest.raises(CannotStart, match=r"The weights take .* are free\. What fits: the same model as Q5_K_M \(about "):
+    with pytest.raises(CannotStart, match=r"take .* are free\. What fits: the same model as Q5_K_M \(about "):
         build(files["Q8_0"], dtype="bfloat16")
     with pytest.raises(CannotStart, match=r"are free\. Use a smaller model or a shorter dtype\."):
         build(tiny("Llama", intermediate_size=4096))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.checkpoint.hub.hub_cache import HubName, name_of, snapshot_at, snapshots
-from app.checkpoint.hub.repo_files import RepoFile, variants
+from app.checkpoint.hub.repo_files import RepoFile, Variant, variants
 from app.checkpoint.model_files import GGUF
 from app.checkpoint.names import hub_name
 from app.checkpoint.tensor_types import SUPPORTED
@@ -16,7 +15,6 @@ from app.observe.download_progress import size_text
 
 BITS = {"Q8_0": 8.5, "Q6_K": 6.57, "Q5_K_M": 5.7, "Q4_K_M": 4.9}
 """About how many bits a weight takes in files of these quants."""
-_SERVED = re.compile(rf"({'|'.join(SUPPORTED)})(_[A-Z]+)?")  # Q4_K_M, but not Q4_0_8_8: those are other types
 _WEIGHTS_SHARE = 0.95  # of the memory: the rest is for keys and values
 _KEPT_SHARE = 1.03  # of the bytes of a file: kernels keep the factors of Q4_K and Q5_K as bytes
 
@@ -52,11 +50,11 @@ def fitting_quant(
         fitting = (FittingQuant(quant, size, is_listed=False) for quant, size in sizes.items() if _fits(size, room))
         return next(fitting, None)
     known = variants(files)
-    served = [each for each in known if each.format == GGUF and _SERVED.fullmatch(each.quant)]
-    largest = max(
-        (each for each in served if _fits(each.num_bytes, room)), key=lambda each: each.num_bytes, default=None
-    )
-    return largest and FittingQuant(str(name_of(name.repo, largest, known)), largest.num_bytes, is_listed=True)
+    fitting = [each for each in known if _is_served(each) and _fits(each.num_bytes, room)]
+    if not fitting:
+        return None
+    largest = fitting[-1]
+    return FittingQuant(str(name_of(name.repo, largest, known)), largest.num_bytes, is_listed=True)
 
 
 def quant_advice(settings: ModelConfig, num_parameters: int, free_bytes: int) -> str:
@@ -65,6 +63,14 @@ def quant_advice(settings: ModelConfig, num_parameters: int, free_bytes: int) ->
     files = known_files(name, settings.revision) if name is not None else []
     quant = fitting_quant(num_parameters, round(free_bytes * _WEIGHTS_SHARE), name, files)
     return f"What fits: {quant}." if quant else "No smaller quant that can be served fits; use a smaller model."
+
+
+def _is_served(variant: Variant) -> bool:
+    """Return whether a label is a supported type, or one with letters: Q4_K_M, but not Q4_0_8_8, which is another."""
+    if variant.format != GGUF or variant.missing_parts():
+        return False
+    endings = (variant.quant.removeprefix(kind) for kind in SUPPORTED if variant.quant.startswith(kind))
+    return any(not ending or (ending[0] == "_" and ending[1:].isalpha()) for ending in endings)
 
 
 def _fits(num_bytes: int, room: int) -> bool:

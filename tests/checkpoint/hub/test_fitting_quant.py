@@ -15,14 +15,15 @@ from tests.checkpoint.hub.hub_fixtures import OLD
 NAME = HubName("owner/gguf", "Q8_0")
 LABELS = {"Q8_0": 850, "Q6_K": 660, "UD-Q5_K_XL": 640, "Q5_K_M": 570, "Q4_K_M": 490, "IQ4_XS": 430, "Q4_0_8_8": 420,
           "Q4_0": 410, "Q3_K_M": 390, "Q2_K": 300}  # fmt: skip
-FILES = [RepoFile("model.safetensors", 1), *(RepoFile(f"m-{label}.gguf", size) for label, size in LABELS.items())]
+OTHERS = [RepoFile("model.safetensors", 1), RepoFile("m-Q5_0-00001-of-00002.gguf", 500)]
+FILES = [*OTHERS, *(RepoFile(f"m-{label}.gguf", size) for label, size in LABELS.items())]
 
 
 @pytest.mark.parametrize(
     ("room", "label"),
     [(10**6, "Q8_0"), (876, "Q8_0"), (875, "Q6_K"), (670, "Q5_K_M"), (580, "Q4_K_M"), (500, "Q4_0"), (422, None)],
 )
-def test_the_largest_quant_with_supported_types_is_named(room: int, label: str | None):
+def test_the_largest_whole_quant_with_supported_types_is_named(room: int, label: str | None):
     found = fitting_quant(1000, room, NAME, FILES)
     assert found == (label and FittingQuant(f"owner/gguf:{label}", LABELS[label], is_listed=True))
 
