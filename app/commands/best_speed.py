@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.runtime.memory_speed import MIN_BYTES, memory_speed
+from app.engine.execute.memory_plan import free_memory
+from app.runtime.memory_speed import measured_bytes, memory_speed
+
+MIN_BYTES = 64 << 20
+"""What fewer bytes take is not told by the memory: caches hold many of them."""
 
 
 class BestSpeed(NamedTuple):
@@ -24,8 +28,8 @@ class BestSpeed(NamedTuple):
 
 
 def best_speed(active_bytes: int) -> BestSpeed | None:
-    """Measure the memory of this machine; None for a model that caches hold, and if the system gives no memory."""
-    if active_bytes < MIN_BYTES:
+    """Measure the memory of this machine; None for a model that caches hold, and where hardly any memory is free."""
+    if active_bytes < MIN_BYTES or free_memory() < 2 * measured_bytes():
         return None
     try:
         return BestSpeed(active_bytes, memory_speed())

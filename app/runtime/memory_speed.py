@@ -12,24 +12,28 @@ from functools import cache
 
 from app.runtime.cores import num_cores
 
-MIN_BYTES, _BYTES_PER_CORE = 64 << 20, 16 << 20
-"""What is read is the larger of both: more than the caches hold."""
+_NUM_BYTES, _BYTES_PER_CORE = 256 << 20, 16 << 20
 _SLICE_BYTES = 4 << 20  # read in less time than the system gives a thread at once, also beside other programs
 _SECONDS = 0.1
 _FILLED, _ABSENT = 1, 0
+
+
+def measured_bytes() -> int:
+    """Return the size of the memory that is read: more than caches hold, also where one core has them for itself."""
+    return max(_NUM_BYTES, _BYTES_PER_CORE * num_cores())
 
 
 @cache
 def memory_speed() -> float:
     """Return how many bytes a second all cores read together, as measured at the first call. Any thread.
 
-    The first call blocks for a tenth of a second, and for as long as it takes to fill 64 MiB, or 16 MiB for each core.
+    The first call blocks for a tenth of a second, and for as long as it takes to fill `measured_bytes`.
 
     Raises:
         OSError: there is not so much memory.
     """
     count = num_cores()
-    share = max(MIN_BYTES // count, _BYTES_PER_CORE)
+    share = measured_bytes() // count
     memory = mmap.mmap(-1, share * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.commands import best_speed as module
-from app.commands.best_speed import BestSpeed, best_speed
+from app.commands.best_speed import MIN_BYTES, BestSpeed, best_speed
 from app.config.setting import GIB
-from app.runtime.memory_speed import MIN_BYTES
 
 
 @pytest.mark.parametrize(
@@ -29,4 +28,10 @@ def test_a_system_without_memory_has_no_figure(monkeypatch: pytest.MonkeyPatch):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(module, "memory_speed", refuse)
+    assert best_speed(GIB) is None
+    monkeypatch.setattr(module, "memory_speed", lambda: 5e10)
+    monkeypatch.setattr(module, "free_memory", lambda: GIB)
+    monkeypatch.setattr(module, "measured_bytes", lambda: GIB // 2)
+    assert best_speed(GIB) is not None
+    monkeypatch.setattr(module, "measured_bytes", lambda: GIB // 2 + 1)
     assert best_speed(GIB) is None
