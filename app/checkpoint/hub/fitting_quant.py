@@ -47,8 +47,8 @@ def fitting_quant(
     """
     if name is None:
         sizes = {quant: round(num_parameters * bits / 8) for quant, bits in BITS.items()}
-        fitting = (FittingQuant(quant, size, is_listed=False) for quant, size in sizes.items() if _fits(size, room))
-        return next(fitting, None)
+        smaller = (FittingQuant(quant, size, is_listed=False) for quant, size in sizes.items() if _fits(size, room))
+        return next(smaller, None)
     known = variants(files)
     fitting = [each for each in known if _is_served(each) and _fits(each.num_bytes, room)]
     if not fitting:
