@@ -211,7 +211,7 @@ def _model(subject: Subject) -> tuple[Mark, str]:
 def _memory(subject: Subject) -> tuple[Mark, str]:
     from app.checkpoint.hub.fitting_quant import quant_advice
     from app.checkpoint.sizes import decoded, kv_bytes_per_token
-    from app.commands.budget import KVBlock, weight_bytes_by_kind
+    from app.commands.budget import KVBlock, has_kernels, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
 
     config, files = subject.config, subject.files
@@ -224,7 +224,8 @@ def _memory(subject: Subject) -> tuple[Mark, str]:
     layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     free = free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
-    advise = partial(quant_advice, config.model, spec.num_parameters()) if files.format == GGUF else None
+    is_kept = files.format == GGUF and has_kernels(config)
+    advise = partial(quant_advice, config.model, spec.num_parameters()) if is_kept else None
     try:
         check_weights(weights, free, advise)
         num_blocks = plan_num_blocks(config, layout, max_model_len, free - weights)

@@ -11,6 +11,7 @@ import pytest
 from app.cli import main
 from app.commands import best_speed, budget
 from app.config.setting import KIB
+from tests.checkpoint.gguf.hostile_gguf import HOSTILE_FILES
 from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo
 from tests.checkpoint.hub.hub_fixtures import cut_network, hub
 from tests.checkpoints import tiny
@@ -114,3 +115,17 @@ def test_the_speed_at_best_is_that_of_this_machines_memory(
     for elsewhere in (("--ram", "8GiB"), ("--gpu", "H100")):
         assert figures(capsys, "owner/tiny", *elsewhere)["max_tokens_per_second"] is None
         assert "at best" not in plan(capsys, "owner/tiny", *elsewhere)[1].out
+
+
+def test_what_cannot_be_served_is_refused_before_its_weights_are_downloaded(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    odd = json.dumps({"architectures": ["FalconForCausalLM"]}).encode()
+    hub.repos["owner/odd"] = FakeRepo({"config.json": odd, "model.safetensors": b"x" * 999})
+    [content] = HOSTILE_FILES["seed_oss: expert_count is used"][0].values()
+    hub.repos["owner/experts"] = FakeRepo({"m-Q8_0.gguf": content})
+    for name, reason in (("owner/odd", "FalconForCausalLM"), ("owner/experts", "expert_count is 8")):
+        code, printed = plan(capsys, name)
+        assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
+        assert reason in printed.err, printed.err
+    assert not hub.sent("GET", "model.safetensors") and not list((tmp_path / "hf").rglob("*"))
