@@ -80,7 +80,7 @@ def create_app(
     cors = [Middleware(Cors, origins=origins)] if origins else []
     figures = FiguresReader(engine, metrics, context.model_name, step_target_s(config.scheduler) * 1000 or None)
     if config.server.live_view != "off":
-        context.live = LiveRoom(engine, figures.read, shows_all=_shows_all(config.server))
+        context.live = LiveRoom(engine, figures.read_anew, shows_all=_shows_all(config.server))
     operations = _operations(metrics, figures)
     openapi = OpenApiPage(operations, has_keys=bool(config.server.api_key))
     operations.append(Operation("GET", "/openapi.json", openapi.show, "The OpenAPI document", None))

@@ -102,8 +102,8 @@ class EnginePicture:
 
     `references` is an `array('H')` (at most 65,535), `findable` a byte for each block; both of num_blocks + 1 entries.
     `fenced` and `pinned` are block ids as `array('I')`; a block may have several pins. `num_lost_records`
-    counts records that were dropped since the picture before, because there were too many. `duration_s` is what making
-    it took.
+    counts records that were dropped since the picture before, because there were too many. `duration_s` is the
+    processor time that making it took.
     """
 
     number: int

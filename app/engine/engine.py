@@ -293,7 +293,7 @@ class Engine:
     def _watch(self, *, on: bool) -> None:
         """Begin or end to make pictures. Idempotent."""
         if on and self.view is None:
-            self.view = View(self.scheduler, self._picture_numbers, self.clock)
+            self.view = View(self.scheduler, self._picture_numbers)
         elif not on and self.view is not None:
             self.view.close()
             self.view = None

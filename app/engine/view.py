@@ -1,8 +1,9 @@
 """The view: copies the engine's books into pictures, for those who watch.
 
 A copy is all that the engine does. Whole pictures are made, now and then, so nothing that changes the books has to tell
-of it. The rate follows the cost: a picture that took t seconds, with the records in it, is followed by the next after
-150 t at the earliest, so watching costs about one per cent, however many blocks and requests there are.
+of it. The rate follows the cost: a picture that took t seconds of processor time, with the records in it, is followed
+by the next after 150 t at the earliest, so watching costs about one per cent, however many blocks and requests there
+are, and a machine that is busy with other things shows as much as an idle one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from app.engine.schedule.scheduler import Scheduler
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import StepProgress
-from app.runtime.clock import Clock, monotonic
+from app.runtime.clock import Clock, thread_time
 
 MIN_INTERVAL_S = 0.1
 """The least time from one picture to the next: nobody sees more than ten a second."""
@@ -31,14 +32,14 @@ cannot be measured in it, such as the books that are no longer in the processor'
 class View:
     """Makes pictures of the books of one scheduler. Engine thread only; there is one while somebody watches.
 
-    `numbers` are those of the pictures, `clock` is the engine's.
+    `numbers` are those of the pictures, `clock` counts what they cost.
 
     Attributes:
         due: when the next picture is due, whether anything else is to be done or not; infinite while nothing has
             changed since the last one.
     """
 
-    def __init__(self, scheduler: Scheduler, numbers: Iterator[int], clock: Clock = monotonic) -> None:
+    def __init__(self, scheduler: Scheduler, numbers: Iterator[int], clock: Clock = thread_time) -> None:
         self.due = -inf
         self._earliest = -inf
         self._recording_s = 0.0  # since the last picture

@@ -37,9 +37,13 @@ class FiguresReader:
 
     def read(self) -> EngineFigures:
         """Return the figures of now, or of at most a tenth of a second ago."""
-        now = self._clock()
-        if self._last is None or now >= self._last_time + CACHED_S:
-            self._last, self._last_time = self._read(), now
+        if self._last is None or self._clock() >= self._last_time + CACHED_S:
+            return self.read_anew()
+        return self._last
+
+    def read_anew(self) -> EngineFigures:
+        """Return the figures of now: for the last picture of an engine that then idles, older ones would stay."""
+        self._last, self._last_time = self._read(), self._clock()
         return self._last
 
     def _read(self) -> EngineFigures:

@@ -1,4 +1,4 @@
-"""Monotonic time, which tests can replace."""
+"""Monotonic time and processor time, which tests can replace."""
 
 from __future__ import annotations
 
@@ -9,3 +9,5 @@ Clock = Callable[[], float]
 """Seconds since an arbitrary start; never goes backwards."""
 
 monotonic: Clock = time.monotonic
+thread_time: Clock = time.thread_time
+"""Seconds of processor time that the calling thread has taken."""

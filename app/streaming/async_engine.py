@@ -169,13 +169,14 @@ class AsyncEngine:
             self._loop.call_soon(self._fail_open, _rejection(health).info())
         if not self._open:
             self._is_idle.set()
-        if report.picture is not None and self._take_picture is not None:
-            self._take_picture(report.picture)
         if self._observe is not None:
             try:
                 self._observe(report)
             except Exception:
                 logging.getLogger(__name__).exception("a step report could not be observed")
+        # The figures beside a picture are those after it: an idle engine makes no other.
+        if report.picture is not None and self._take_picture is not None:
+            self._take_picture(report.picture)
 
     def _fail_unbegun(self) -> None:
         error = Draining("The server is shutting down and had not begun this answer; try again later.").info()

@@ -86,6 +86,15 @@ def test_whoever_asks_again_at_once_gets_the_same():
     assert server.read() is not first
 
 
+def test_figures_beside_a_picture_are_those_of_now():
+    server = Server()
+    assert server.read().hit_rate is None
+    server.work(tokens=0)
+    assert server.reader.read().hit_rate is None
+    assert server.reader.read_anew().hit_rate == 0.25
+    assert server.reader.read().hit_rate == 0.25
+
+
 def test_without_a_target_there_is_none():
     assert Server(None).read().step_target_ms is None
 

@@ -9,6 +9,7 @@ import pytest
 
 from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.engine_counts import QueueCounts
+from app.contract.engine_picture import EnginePicture
 from app.contract.engine_status import EngineState, EngineStats, StepReport
 from app.contract.errors import Draining, EngineFailed, ModelLoading, Overloaded
 from app.contract.events import Finished, FinishReason, RequestFailed, TokenDelta
@@ -16,6 +17,7 @@ from app.contract.requests import Abort, Pause, Resume
 from app.streaming.async_engine import AsyncEngine
 from tests.fakes import MODEL_INFO, FakePort, Script, make_request, submit, text_of, tokens_of, turn_loop
 from tests.streaming.engines import make_engine, read
+from tests.streaming.live.pictures import picture
 
 
 @pytest.fixture
@@ -333,6 +335,17 @@ async def test_every_report_is_observed_before_readers_wake():
     assert len(seen) == 1
     assert engine.stats() == seen[0].stats
     assert engine.stats().queues.num_running == 1
+
+
+async def test_a_picture_comes_once_its_report_is_observed():
+    # The figures beside the last picture of an engine that then idles have to be those of its last step.
+    seen: list[StepReport | EnginePicture] = []
+    engine = make_engine(FakePort(), observe=seen.append)
+    engine.watch(seen.append)
+    made = picture(1, [])
+    report = StepReport((), EngineStats(), 0.004, 0, 1, picture=made)
+    engine._receive(report)
+    assert seen == [report, made]
 
 
 async def test_a_failing_observer_does_not_affect_streams(caplog: pytest.LogCaptureFixture):

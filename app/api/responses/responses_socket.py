@@ -17,7 +17,7 @@ from functools import partial
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
-from app.api.body.parse_request import RequestContext
+from app.api.body.parse_request import MAX_SMALL_BYTES, RequestContext
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext
@@ -81,7 +81,8 @@ class ResponsesSocket:
     async def _receive(self) -> Close | None:
         """Read frames; return how to close the connection, None if the client has disconnected."""
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
-            if close := self._act(self._take(message.get("text"))):
+            # No variable here has the frame until the next one comes.
+            if close := self._act(self._take(message.pop("text", None))):
                 return close
             if self._outbox.num_control > MAX_UNREAD_REPLIES:
                 return Close(CLOSE_RATE, "replies are not being read")
@@ -89,6 +90,8 @@ class ResponsesSocket:
 
     def _take(self, text: str | None) -> list[Action]:
         """Return the actions for a frame; a binary one has no text. An internal error is told before the close."""
+        if text is not None and len(text) > MAX_SMALL_BYTES:
+            self._context.heap.note_large()  # it may be rejected, and then nothing else notes it
         with contain(_log, FROM_OUTSIDE):
             return self._protocol.receive_binary() if text is None else self._protocol.receive(text)
         failed = EngineFailed("Internal error on this connection; see the server log.")

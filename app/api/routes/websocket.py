@@ -119,9 +119,8 @@ class ChatSocket:
                 if self._close is not None:
                     self._timer.reschedule(0)
                 while (message := await self._websocket.receive())["type"] == "websocket.receive":
-                    text = message.get("text")
-                    actions = self._protocol.receive_binary() if text is None else self._protocol.receive(text)
-                    if close := self._act(actions, group):
+                    # No variable here has the frame until the next one comes.
+                    if close := self._act(self._take(message.pop("text", None)), group):
                         return close
                     if self._protocol.state is not State.GREETING and self._close is None:
                         self._timer.reschedule(None)
@@ -132,6 +131,10 @@ class ChatSocket:
         finally:
             self._timer = None
         return None
+
+    def _take(self, text: str | None) -> list[Action]:
+        """Return the actions for a frame; a binary one has no text."""
+        return self._protocol.receive_binary() if text is None else self._protocol.receive(text)
 
     def _act(self, actions: list[Action], group: asyncio.TaskGroup) -> Close | None:
         """Execute the protocol's actions up to a close, which is returned."""
