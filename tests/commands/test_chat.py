@@ -10,7 +10,7 @@ import pytest
 from app.cli import main
 from tests.commands.dialog.emulator import Emulator
 from tests.commands.dialog.typist import CTRL_C, UP, typing
-from tests.server.processes import serving
+from tests.server.quick_start import serving
 
 BRACKETED_PASTE = re.compile(r"\x1b\[\?2004[hl]")  # readline's own
 # The end token is in the prompt, so that the one penalty prevents it; the other repeats a word for ever.

@@ -18,7 +18,8 @@ from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError, ContextLengthExceeded
 from app.contract.sampling_params import SamplingParams
 from app.engine import build
-from tests.server.processes import HANG_S, quire, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import quire, serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
 FIELDS = {"temperature": 0, "max_tokens": 6, "ignore_eos": True}

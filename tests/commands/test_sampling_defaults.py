@@ -14,7 +14,8 @@ from app.commands.answers.remote import websocket_answer
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from tests.gguf_writer import tiny_gguf
-from tests.server.processes import HANG_S, quire, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import quire, serving
 
 SETTINGS = {"default_top_k": 1, "default_max_tokens": 9}
 OPTIONS = ("--default-top-k", "1", "--default-max-tokens", "9")

@@ -15,7 +15,7 @@ from app.commands.watching.figures_stream import FiguresStream
 from app.config.base_url import read_base_url
 from app.contract.errors import CannotStart, ConfigurationError
 from tests.commands.dialog.typist import typing
-from tests.server.processes import quire, serving
+from tests.server.quick_start import quire, serving
 from tests.streaming.live.pictures import FIGURES
 
 EVENT = b"data: " + msgspec.json.encode(FIGURES) + b"\n\n"

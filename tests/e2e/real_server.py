@@ -2,13 +2,15 @@
 
 import asyncio
 import re
-import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
 from playwright.async_api import Page, expect
+
+from tests.server.processes import QUIRE_SERVE
+from tests.server.quick_start import ForkedProcess
 
 KEY = "sheet-and-thread"
 START_S = 240
@@ -17,25 +19,25 @@ START_S = 240
 class RunningServer(NamedTuple):
     """A running server and its address."""
 
-    process: Process
+    process: ForkedProcess
     url: str
 
 
 @asynccontextmanager
 async def running(*options: str) -> AsyncIterator[RunningServer]:
     """Serve the embedded model, which may still be loaded when the block begins; `options` may name another model."""
-    command = (sys.executable, "-m", "app", "serve", *options, "--port", "0", "--api-key", KEY)
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
-    assert process.stdout
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    reader = asyncio.create_task(listen(process.stdout, url))
+    process = ForkedProcess([*QUIRE_SERVE, *options, "--port", "0", "--api-key", KEY], stdout=PIPE, stderr=STDOUT)
+    assert process.stdout is not None
+    output, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(output), process.stdout)
+    url: asyncio.Future[str] = loop.create_future()
+    reader = asyncio.create_task(listen(output, url))
     try:
         yield RunningServer(process, await asyncio.wait_for(url, START_S))
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()
         await reader
-        await process.wait()
+        await asyncio.to_thread(process.wait, START_S)
 
 
 async def listen(output: asyncio.StreamReader, url: asyncio.Future[str]) -> None:

@@ -16,7 +16,8 @@ from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from app.llm_outputs import RequestOutput
 from tests.checkpoints import tiny
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 
 MESSAGES = [{"role": "user", "content": "the quick brown fox jumps over the lazy dog, and back"}]
 PROMPT = "blocks, slots, rows and steps of the quick brown fox, " * 3

@@ -13,7 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 
 NUM_STREAMS = 25  # of each kind
 BODY: dict[str, Any] = {

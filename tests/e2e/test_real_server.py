@@ -77,7 +77,7 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
 
     served.process.terminate()
     await expect(page.get_by_text("The server cannot be reached. Trying again…")).to_be_visible()
-    assert await served.process.wait() == 0
+    assert await asyncio.to_thread(served.process.wait) == 0
     await expect(page.locator(".question p")).to_have_text(QUESTION)
     await context.close()
 

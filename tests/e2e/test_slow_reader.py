@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from tests.api.serving import Connection
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 
 STALL_S = 3
 NUM_TOKENS = 1900

@@ -19,7 +19,8 @@ from tests.api.serving import until
 from tests.checkpoints import tiny
 from tests.engine.culprits import Culprits
 from tests.regressions.running_server import RunningServer, StepGate, cancel, completion, run_server
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import serving
 
 CULPRIT = tuple(range(200, 220))
 MESSAGES = [{"role": "user", "content": "the quick brown fox"}]

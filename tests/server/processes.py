@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from subprocess import DEVNULL
-from typing import IO
+from typing import IO, Protocol, TypeVar
 
 import httpx
 
 HANG_S = 240
 """A time limit for waits; a wait that takes this long is a bug, even on a busy machine."""
 QUIRE_SERVE = ("app", "serve")
+T = TypeVar("T", bound="Process")
 
 
 def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,21 +28,27 @@ def quire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
+class Process(Protocol):
+    """What the tests use of `subprocess.Popen`."""
+
+    pid: int
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
 class RunningServer:
-    """`quire serve` on a free port; `url` is read from its first line.
+    """`quire serve` on a free port; `url` is read from its first line."""
 
-    `program` are the arguments of `python -m`; stderr goes to the file or pipe `stderr`.
-    """
-
-    def __init__(self, *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *program, "--port", "0", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        first_line = self.process.stdout.readline()
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        assert process.stdout is not None
+        first_line = process.stdout.readline()
         self.url = next(word for word in first_line.split() if word.startswith("http://"))
 
     def wait_until_ready(self) -> None:
@@ -64,12 +71,22 @@ class RunningServer:
 def serving(
     *arguments: str, program: Sequence[str] = QUIRE_SERVE, stderr: int | IO[str] = DEVNULL
 ) -> Iterator[RunningServer]:
-    """Run a server for the time of a block; kill it at the end."""
-    server = RunningServer(*arguments, program=program, stderr=stderr)
+    """Run a server for the time of a block; kill it at the end.
+
+    `program` are the arguments of `python -m`; stderr goes to the file or pipe `stderr`.
+    """
+    command = [sys.executable, "-m", *program, "--port", "0", *arguments]
+    with ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)) as process:
+        yield RunningServer(process)
+
+
+@contextmanager
+def ending(process: T) -> Iterator[T]:
+    """Kill a process at the end of a block, and close its pipes."""
     try:
-        yield server
+        yield process
     finally:
-        server.process.kill()
-        server.process.wait(HANG_S)
-        for stream in filter(None, (server.process.stdout, server.process.stderr)):
+        process.kill()
+        process.wait(HANG_S)
+        for stream in filter(None, (process.stdout, process.stderr)):
             stream.close()

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 
 PROMISE_S = 4.0
 SLACK_S = 30.0

@@ -10,7 +10,8 @@ import httpx
 from app.checkpoint.names import resolve
 from app.commands.budget import grammar_process_bytes
 from app.runtime.process_memory import family_bytes
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import serving
 from tests.text.grammar.children.trials import has_ended, wait_for
 
 CHAT = "/v1/chat/completions"

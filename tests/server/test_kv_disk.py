@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.api.resuming import RESUME
-from tests.server.processes import HANG_S, RunningServer, quire, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import quire, serving
 from tests.text.templates import WHOLE_CHAT
 
 CHAT = "/v1/chat/completions"

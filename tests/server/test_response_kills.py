@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import serving
 
 PATH = "/v1/responses"
 BODY = {"input": "What is Quire?", "max_output_tokens": 300, "ignore_eos": True, "seed": 5, "background": True}

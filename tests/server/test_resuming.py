@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from tests.server import resumed_sockets
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import serving
 from tests.server.resumed_reading import check_every_number
 from tests.server.thinking_checkpoint import write_thinking_checkpoint
 

@@ -18,7 +18,9 @@ from app.checkpoint.names import resolve
 from app.journal.store import JournalStore
 from app.runtime.start_timings import PHASES
 from tests.house.source import ROOT
-from tests.server.processes import HANG_S, quire, serving
+from tests.server import quick_start
+from tests.server.processes import HANG_S, serving
+from tests.server.quick_start import quire
 
 GUIDE = resolve("guide")
 
@@ -77,7 +79,7 @@ def test_a_command_line_of_vllm_is_served_and_what_differs_is_logged():
         "vllm",
         "--override-generation-config",
     ]
-    with serving("guide", *options, '{"temperature": 0.25}', stderr=subprocess.PIPE) as server:
+    with quick_start.serving("guide", *options, '{"temperature": 0.25}', stderr=subprocess.PIPE) as server:
         server.wait_until_ready()
         (model,) = httpx.get(f"{server.url}/v1/models", timeout=HANG_S).json()["data"]
         body = question(stream=False, max_tokens=2)
@@ -122,7 +124,7 @@ def test_page_and_health_routes_are_served_while_the_model_loads():
 def test_after_a_signal_open_requests_finish_and_readyz_is_503():
     """The answer exceeds all buffers, so that it cannot end before the client has read on, and has seen the 503."""
     with (
-        serving("--drain-timeout", str(HANG_S), "--stall-timeout", "0") as server,
+        quick_start.serving("--drain-timeout", str(HANG_S), "--stall-timeout", "0") as server,
         httpx.Client(base_url=server.url, timeout=HANG_S) as client,
     ):
         server.wait_until_ready()
@@ -143,7 +145,7 @@ def test_after_a_signal_open_requests_finish_and_readyz_is_503():
 
 
 def test_a_second_signal_ends_the_server_at_once():
-    with serving("--drain-timeout", "600") as server:
+    with quick_start.serving("--drain-timeout", "600") as server:
         server.wait_until_ready()
         body = question(max_tokens=1900, ignore_eos=True)
         with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S) as response:
@@ -157,7 +159,7 @@ def test_a_second_signal_ends_the_server_at_once():
 
 
 def test_a_closed_stdout_does_not_change_the_exit_code():
-    with serving() as server:
+    with quick_start.serving() as server:
         server.wait_until_ready()
         assert server.process.stdout is not None
         server.process.stdout.close()
@@ -190,7 +192,7 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
         "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 64,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    with serving(str(tmp_path), "--load-format", "dummy") as server:
+    with quick_start.serving(str(tmp_path), "--load-format", "dummy") as server:
         with httpx.Client(base_url=server.url, timeout=HANG_S) as client:
             while client.get("/readyz").json()["progress"] == 0:
                 assert server.process.poll() is None
@@ -199,7 +201,7 @@ def test_a_signal_while_a_large_model_loads_ends_the_server_at_once(tmp_path):
 
 
 def test_sighup_does_not_end_the_server():
-    with serving() as server:
+    with quick_start.serving() as server:
         for _ in range(2):  # while the model loads, and when it is ready
             server.process.send_signal(signal.SIGHUP)
             server.wait_until_ready()
@@ -211,7 +213,7 @@ def test_sighup_does_not_end_the_server():
 
 def test_without_a_writable_folder_the_server_says_so_and_answers():
     """It has no place for compiled kernels then; torch computes."""
-    with serving(program=("tests.server.hanging", "folders"), stderr=subprocess.PIPE) as server:
+    with quick_start.serving(program=("tests.server.hanging", "folders"), stderr=subprocess.PIPE) as server:
         server.wait_until_ready()
         body = question(stream=False, max_tokens=1)
         assert httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=HANG_S).status_code == 200

@@ -13,7 +13,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.api.resumed_frames import joined
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 from tests.server.resumed_sockets import CREDIT, ENDS, frames_until, opened, resumed, same, send
 from tests.server.test_journal_kills import long
 from tests.server.test_resuming import CASES

@@ -18,7 +18,8 @@ from app.contract.engine_status import EngineHealth, EngineState, EngineStats
 from app.contract.errors import QuireError
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from tests.house.source import ROOT
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S
+from tests.server.quick_start import serving
 
 TIMEOUT_S = 0.1
 WAKEUPS = 30

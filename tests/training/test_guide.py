@@ -32,7 +32,7 @@ ENOUGH_DECLINED = 0.75
 ASKED = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
 BATCH = 48
 SAMPLE = 16
-EVERY = 5  # of which `make test` asks transformers as well; it takes five times as long as the engine
+EVERY = 12  # of which `make test` asks transformers as well; it takes five times as long as the engine
 
 Message = dict[str, str]
 
@@ -262,7 +262,8 @@ def test_the_training_code_agrees_with_the_engine(corpus: Corpus, scores: list[S
     assert ours == dict(zip(corpus.held_out, texts, strict=True))
 
 
-def test_bfloat16_gives_the_same_texts_as_float32(corpus: Corpus, tokenizer: Any, texts: list[str]) -> None:
+@pytest.mark.parametrize("count", [SAMPLE // 2, long(SAMPLE)])
+def test_bfloat16_gives_the_same_texts_as_float32(corpus: Corpus, tokenizer: Any, texts: list[str], count: int) -> None:
     """A sample: this runs the checkpoint as it is shipped, without widening it."""
-    questions = [item.question for item in corpus.held_out[:SAMPLE]]
-    assert _answer_with_transformers(tokenizer, torch.bfloat16, questions) == texts[:SAMPLE]
+    questions = [item.question for item in corpus.held_out[:count]]
+    assert _answer_with_transformers(tokenizer, torch.bfloat16, questions) == texts[:count]

@@ -262,8 +262,8 @@ class RecordOps(ExpertOps):
         return found.fields
 
     @property
-    def quantized_bytes(self) -> int:
-        """Memory of quantized activations, and of what is between two records of experts."""
+    def activation_bytes(self) -> int:
+        """Memory of activations that it has made: quantized ones, and those between two records of experts."""
         return self.expert_bytes + sum(
             rows.integers.nbytes + rows.groups.nbytes for rows in self._quantized_rows.values()
         )

@@ -20,7 +20,8 @@ from app.config.base_url import read_base_url
 from app.config.settings import make_config
 from app.contract.sampling_params import SamplingParams
 from tests.checkpoints import tiny
-from tests.server.processes import RunningServer, serving
+from tests.server.processes import RunningServer
+from tests.server.quick_start import serving
 from tests.text.templates import GRANITE
 
 QUESTION = [{"role": "user", "content": "the quick brown fox"}]

@@ -22,7 +22,8 @@ from app.commands.answers.streamed_text import read_stream
 from app.config.base_url import BaseUrl, read_base_url
 from app.contract.errors import ConfigurationError, QuireError
 from tests.commands.answers.foreign_server import JSON, ForeignServer, Said, foreign_server
-from tests.server.processes import HANG_S, RunningServer, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.quick_start import serving
 
 MESSAGES = [{"role": "user", "content": "What is Quire?"}]
 NUM_TOKENS = 650

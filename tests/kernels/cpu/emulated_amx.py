@@ -8,12 +8,10 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
-from app.kernels.cpu import compiling
-from app.kernels.cpu.compiling import CannotCompile, compile_library, find_compiler, source_key, supported_sets
-from app.kernels.cpu.library import NativeLibrary, cache_folder, is_whole
-from tests.kernels.cpu.sets import one_compiler
+from app.kernels.cpu.compiling import CannotCompile, supported_sets
+from app.kernels.cpu.library import NativeLibrary
+from tests.kernels.cpu.sets import quick_file
 
 EMULATED_AMX = "emulated_amx"
 _HEADER = Path(__file__).parent / "native" / "emulated_amx.h"
@@ -25,15 +23,9 @@ def load_emulated_amx() -> NativeLibrary | None:
     """Return the kernels, compiled once and kept beside the others; None without AVX-512 with bf16 or a compiler."""
     if _BASE not in supported_sets():
         return None
-    flag = f'-DQUIRE_EMULATED_AMX="{_HEADER}"'
     key = hashlib.blake2b(_HEADER.read_bytes(), digest_size=8).hexdigest()
-    file = cache_folder() / f"{EMULATED_AMX}-{source_key()}-{key}.so"
     try:
-        with one_compiler():
-            if not is_whole(file):
-                find_compiler()
-                with patch.object(compiling, "FLAGS", (*compiling.FLAGS, flag)):
-                    compile_library(_BASE, file)
+        file = quick_file(_BASE, f"{EMULATED_AMX}-{key}", f'-DQUIRE_EMULATED_AMX="{_HEADER}"')
+        return NativeLibrary(file, EMULATED_AMX)
     except CannotCompile:
         return None
-    return NativeLibrary(file, EMULATED_AMX)

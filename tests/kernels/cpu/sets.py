@@ -1,4 +1,8 @@
-"""The instruction sets that the native kernels are tested for, each compiled by one process of the tests."""
+"""The instruction sets that the native kernels are tested for, each compiled by one process of the tests.
+
+Servers of this machine use the best set; the tests have it as it is shipped. Of the others they have the lines, hardly
+optimized: that compiles four times as fast. `make test-long` has those as they are shipped, too.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,71 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from app.kernels.cpu.compiling import supported_sets
-from app.kernels.cpu.library import NativeLibrary, load_library
+from app.kernels.cpu import compiling
+from app.kernels.cpu.compiling import CannotCompile, compile_library, source_key, supported_sets
+from app.kernels.cpu.library import NativeLibrary, cache_folder, is_whole, library_file
 from tests.cases import long
+
+QUICKLY = "quickly compiled "
+QUICK_FLAG = "-Og"
 
 
 def sets_of_this_machine() -> list[Any]:
-    """Return the sets of this machine; one without a line of its own runs in `make test-long`, if its lines run here.
+    """Return the names of the sets of this machine as they are tested, those of `make test-long` with its mark.
 
-    `avx512_vnni` multiplies bytes as `avx512_bf16`, and is `avx512` in all else. To compile a set takes half a minute.
+    `avx512_vnni` multiplies bytes as `avx512_bf16`, and is `avx512` in all else; where both run, its lines are tested.
     """
     supported = supported_sets()
     has_both = {"avx512_bf16", "avx512"} <= set(supported)
-    return [long(name) if name == "avx512_vnni" and has_both else name for name in supported]
+    usual = [as_tested(name) for name in supported if not (name == "avx512_vnni" and has_both)]
+    return usual + [long(name) for name in supported[1:]]
+
+
+def as_tested(instruction_set: str) -> str:
+    """Return the name under which `make test` has a set: the best one is as it is shipped."""
+    return instruction_set if [instruction_set] == supported_sets()[:1] else QUICKLY + instruction_set
+
+
+@cache
+def load_set(name: str) -> NativeLibrary | None:
+    """Return the kernels of such a name; None if this machine cannot run or compile them."""
+    instruction_set = name.removeprefix(QUICKLY)
+    if instruction_set not in supported_sets():
+        return None
+    try:
+        return NativeLibrary(set_file(name), instruction_set)
+    except (CannotCompile, OSError):
+        return None
+
+
+def set_file(name: str) -> Path:
+    """Return the library file of such a name.
+
+    Raises:
+        CannotCompile: it cannot be made.
+    """
+    if name.startswith(QUICKLY):
+        return quick_file(name.removeprefix(QUICKLY))
+    with one_compiler():
+        return library_file(name)
+
+
+def quick_file(instruction_set: str, name: str = "", *flags: str) -> Path:
+    """Return the library of an instruction set that is hardly optimized, kept beside the others.
+
+    One with more flags has a `name` of its own.
+
+    Raises:
+        CannotCompile: it cannot be made.
+    """
+    with one_compiler():
+        file = cache_folder() / f"{name or instruction_set}{QUICK_FLAG}-{source_key()}.so"
+        if not is_whole(file):
+            with patch.object(compiling, "FLAGS", (*compiling.FLAGS, QUICK_FLAG, *flags)):
+                compile_library(instruction_set, file)
+        return file
 
 
 @contextmanager
@@ -32,10 +87,3 @@ def one_compiler() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"quire-tests-{os.getuid()}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@cache
-def load_set(name: str) -> NativeLibrary | None:
-    """Return the kernels of an instruction set; None if they cannot be compiled."""
-    with one_compiler():
-        return load_library(name)

@@ -32,7 +32,7 @@ from tests.kernels.cpu.linear import (
     make_packed,
     multiply,
 )
-from tests.kernels.cpu.sets import load_set, sets_of_this_machine
+from tests.kernels.cpu.sets import as_tested, load_set, sets_of_this_machine
 
 POISON = 7.0
 OUTPUT_TYPES = (torch.float32, torch.bfloat16)
@@ -263,7 +263,7 @@ def test_a_row_has_the_same_bits_in_any_batch(
 @pytest.mark.parametrize(("n", "k"), [(33, 1), (70, 37), (200, 352)])
 def test_amx_has_the_bits_of_vector_instructions(type: Type, num_planes: int, epilogue: Epilogue, n: int, k: int):
     """Of quantized panels; rows of several tiles, and numbers of groups that are no multiple of those taken at once."""
-    amx, vectors = load("amx" if HAS_AMX else EMULATED_AMX), load("avx512_bf16")
+    amx, vectors = load("amx" if HAS_AMX else EMULATED_AMX), load_set(as_tested("avx512_bf16"))
     if type not in KINDS or amx is None or vectors is None:
         pytest.skip("no quantized panels, or no AVX-512 with bf16")
     n, k = n + n % 2, columns_for(type, k)

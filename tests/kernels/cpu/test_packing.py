@@ -15,7 +15,6 @@ from app.kernels.cpu.records import Type
 from app.kernels.ops import GroupedWeight, LinearWeight
 from app.models.gguf.gguf_blocks import decode
 from tests.gguf_blocks import GROUPED, random_blocks
-from tests.kernels.cpu.sets import load_set
 from tests.kernels.cpu.split_blocks import split_blocks
 
 DTYPES = {Type.FLOAT32: torch.float32, Type.FLOAT16: torch.float16, Type.BFLOAT16: torch.bfloat16}
@@ -25,14 +24,6 @@ SHAPES = [(1, 1), (5, 2), (31, 3), (32, 64), (33, 37), (100, 130)]
 @pytest.fixture(params=[*DTYPES, Type.INT8, Type.INT4], ids=lambda type: type.name)
 def type(request: pytest.FixtureRequest) -> Type:
     return request.param
-
-
-@pytest.fixture(params=["avx512_bf16", "avx512", "avx2"])
-def library(request: pytest.FixtureRequest) -> NativeLibrary:
-    found = load_set(request.param)
-    if found is None:
-        pytest.skip(f"this machine has no {request.param}")
-    return found
 
 
 def noise(n: int, k: int) -> Tensor:
