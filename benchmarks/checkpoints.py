@@ -1,7 +1,8 @@
 """Checkpoints of real sizes that cost nothing: `guide`'s tokenizer, no weights, and what `guide` hides.
 
-`long` has a context of 262,144 tokens, `wide` a vocabulary of 151,936. Both are one layer and run with
-`--load-format dummy`. They have no end token: an answer has as many tokens as it may have.
+`long` has a context of 262,144 tokens, `wide` a vocabulary of 151,936, `experts` 64 experts, of which each token gets
+one. They are one layer and run with `--load-format dummy`. They have no end token: an answer has as many tokens as it
+may have.
 """
 
 from __future__ import annotations
@@ -15,12 +16,20 @@ GUIDE = Path(__file__).resolve().parents[1] / "app" / "models" / "guide"
 CHANGES: dict[str, dict[str, Any]] = {
     "long": {"max_position_embeddings": 262_144},
     "wide": {"max_position_embeddings": 32_768, "vocab_size": 151_936},
+    "experts": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "max_position_embeddings": 32_768,
+        "moe_intermediate_size": 768,
+        "num_experts": 64,
+        "num_experts_per_tok": 1,
+    },
 }
 """What each one's config.json changes in that of `guide`."""
 
 
 def write_checkpoint(name: str, folder: Path) -> Path:
-    """Write `long` or `wide` into a new `folder`, to be loaded with `--load-format dummy`; return the folder."""
+    """Write one of them into a new `folder`, to be loaded with `--load-format dummy`; return the folder."""
     folder.mkdir(parents=True)
     config = json.loads((GUIDE / "config.json").read_text())
     config |= {"num_hidden_layers": 1, "eos_token_id": None} | CHANGES[name]

@@ -11,6 +11,13 @@ _HEAD = """# Models
 `quire plan MODEL` says before a download whether a model can be served here, and `quire models` says it of those on
 this machine. A model that cannot be served is refused in one line that names the reason.
 
+Of a model of the hub a plan reads config.json, or the header of the GGUF file, and no weights. It says which memory is
+needed; if that is not there, which smaller quant of the repository fits; and what one answer gets at best here: the
+memory's speed, measured in a fraction of a second, over the bytes of the weights that a token reads (of a mixture those
+of the experts that compute it). Real speeds are below that, most of all for small models; of those that the caches of a
+processor may hold, under 64 MiB, it says nothing. `--ram` and `--gpu` plan for other machines, whose speed is unknown.
+A GGUF file whose weights do not fit ends the start with exit code 75, and the same advice.
+
 A folder is served if the first of the `architectures` in its config.json is in this table, and a GGUF file if its
 `general.architecture` is. The weights of folders are safetensors in float32, bfloat16 or
 float16. The types of GGUF files are {types}.

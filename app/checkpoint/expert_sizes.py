@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
+from app.checkpoint.expert_names import EXPERTS
 from app.checkpoint.sizes import EMBEDDING, FLOAT_BYTES, HEAD, StoredType, decoded, kept_bytes
 from app.checkpoint.spec import ModelSpec
-
-EXPERTS = ".mlp.experts."
-"""In the names of the tensors of experts."""
 
 _GAP = 32  # as in kernels/cpu/expert_ops.py, which needs torch
 _INT32_BYTES, _INT64_BYTES = 4, 8

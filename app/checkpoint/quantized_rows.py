@@ -6,7 +6,7 @@ kernels have these types and sizes in packers.py and native_ops.py; a test compa
 
 from __future__ import annotations
 
-from app.checkpoint.expert_sizes import EXPERTS
+from app.checkpoint.expert_names import EXPERTS
 from app.checkpoint.sizes import ROUTERS, StoredType
 from app.checkpoint.spec import ModelSpec
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.checkpoint_folder import rejected
+from app.checkpoint.expert_names import EXPERTS, ExpertNames
 from app.checkpoint.stored_tensor import StoredTensor
 
 _LAYER = re.compile(r"(model\.layers\.\d+\.)(.+)(\.weight|\.bias)")
-_EXPERTS = "mlp.experts."
 
 
 class StoredRows(NamedTuple):
@@ -39,15 +39,14 @@ class TensorNames:
     """The stored names of a layer's modules, by their names in `ModelSpec.tensor_shapes`; others keep their name.
 
     Modules of the same stored name lie in that tensor one after the other, in the order of `tensor_shapes`. `places`
-    are the prefixes that stand for `model.` and `lm_head.`; files have one of them. `experts` has the stored names of
-    the matrices of an expert, without what all of a layer begin with: with `*` in the place of its number, or of a
-    tensor that has those of all experts. `other` are names that some checkpoints have instead: one tensor for all
+    are the prefixes that stand for `model.` and `lm_head.`; files have one of them. `experts` has the names of experts'
+    matrices; None where they keep theirs. `other` are names that some checkpoints have instead: one tensor for all
     experts.
     """
 
     modules: Mapping[str, str] = field(default_factory=dict)
     places: tuple[tuple[str, str], ...] = (("model.", "lm_head."),)
-    experts: Mapping[str, str] = field(default_factory=dict)
+    experts: ExpertNames | None = None
     other: TensorNames | None = None
 
     def locate(self, shapes: Mapping[str, tuple[int, ...]], tensors: Collection[str] = ()) -> dict[str, StoredRows]:
@@ -72,10 +71,8 @@ class TensorNames:
 
     def _of(self, tensors: Collection[str]) -> TensorNames:
         """Return those of the names that a checkpoint with tensors of these names has."""
-        if self.other is None:
-            return self
-        endings = tuple(f".{name}" for name in self.other.experts.values())
-        return self.other if any(name.endswith(endings) for name in tensors) else self
+        other = self.other
+        return other if other is not None and other.experts is not None and other.experts.are_in(tensors) else self
 
     def _stored(self, name: str) -> tuple[str, str | None]:
         """Return the stored name, and the number of the expert where it is of a tensor that has all experts."""
@@ -83,11 +80,10 @@ class TensorNames:
         if found is None:
             return name, None
         layer, module, kind = found.groups()
-        if not module.startswith(_EXPERTS) or not self.experts:
+        if self.experts is None or not module.startswith(EXPERTS):
             return f"{layer}{self.modules.get(module, module)}{kind}", None
-        number, _, part = module.removeprefix(_EXPERTS).partition(".")
-        stored = self.experts[part]
-        return layer + stored.replace("*", number), None if "*" in stored else number
+        stored, expert = self.experts.find(module)
+        return layer + stored, expert
 
 
 def _in_place(name: str, place: tuple[str, str]) -> str:

@@ -14,7 +14,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.checkpoint.expert_sizes import EXPERTS, active_bytes, pair_bytes
+from app.checkpoint.expert_names import EXPERTS
+from app.checkpoint.expert_sizes import active_bytes, pair_bytes
 from app.checkpoint.inspection import inspect_at
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
@@ -67,6 +68,7 @@ class Memory:
     name: str
     num_bytes: int
     is_gpu: bool
+    is_here: bool = False  # of this machine, so that its speed can be measured
     reserved_bytes: int = 0  # of a GPU: not used by the engine
     process_bytes: int = 0  # of RAM: used by the server's process without a model
     capability: tuple[int, int] | None = None  # of a GPU that is known by name

@@ -1,4 +1,4 @@
-"""`quire plan [MODEL]`: the memory that a model needs, and how many sequences fit in the rest."""
+"""`quire plan [MODEL]`: the memory that a model needs, how many sequences fit in the rest, and the speed at best."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import tempfile
 from pathlib import Path
 
 from app.checkpoint.expert_sizes import active_parameters
-from app.checkpoint.model_files import ModelFiles
+from app.checkpoint.hub.fitting_quant import FittingQuant, fitting_quant, known_files
+from app.checkpoint.hub.hub_cache import HubName
+from app.checkpoint.hub.repo_files import RepoFile
+from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import hub_name, resolve, served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
+from app.commands.best_speed import BestSpeed, best_speed
 from app.commands.budget import (
     PROCESS_BYTES,
     Budget,
@@ -21,6 +25,7 @@ from app.commands.budget import (
     context,
     gpu,
     grammar_process_bytes,
+    has_kernels,
     known_gpu,
     make_budget,
     read_model_at,
@@ -28,11 +33,11 @@ from app.commands.budget import (
     weights_by_kind,
 )
 from app.commands.options import Parser, add_settings, read_config
-from app.commands.plan_page import page
+from app.commands.plan_page import Beside, page
 from app.config.devices import CPU, CUDA
 from app.config.setting import Setting
 from app.config.settings import Config, settings
-from app.contract.errors import ConfigurationError
+from app.contract.errors import ConfigurationError, QuireError
 from app.engine.execute.memory_plan import free_memory
 from app.observe.console import Console
 from app.observe.terminal import own_terminal
@@ -76,11 +81,38 @@ def run(args: argparse.Namespace) -> int:
         OpenedModel.of(config.model, files)  # what the server would refuse is refused here
     lengths = _lengths(args, context(config, spec))
     budget = make_budget(config, spec, memory, files.stored_type)
+    beside = Beside(files.summary, _speed(config, spec, budget), _fitting_quant(config, files, budget))
     if args.json:
-        print(json.dumps(figures(config, spec, budget, lengths) | {"files": files.summary}, indent=2))
+        print(json.dumps(figures(config, spec, budget, lengths) | _figures_beside(beside), indent=2))
         return 0
-    print("\n".join(page(own_terminal(), config, spec, budget, lengths, files.summary)))
+    print("\n".join(page(own_terminal(), config, spec, budget, lengths, beside)))
     return 0
+
+
+def _speed(config: Config, spec: ModelSpec, budget: Budget) -> BestSpeed | None:
+    """Return the best speed if the plan is for this machine."""
+    if not budget.memory.is_here:
+        return None
+    return best_speed(active_weight_bytes(config, spec, budget.stored_type))
+
+
+def _fitting_quant(config: Config, files: ModelFiles, budget: Budget) -> FittingQuant | None:
+    """Return the quant that would fit instead of a GGUF model that does not."""
+    if files.format != GGUF or not budget.missing_bytes or budget.memory.is_gpu or not has_kernels(config):
+        return None
+    name = hub_name(config.model.model)
+    listed = [] if name is None else _listed(name, config.model.revision)
+    return fitting_quant(files.spec.num_parameters(), budget.weight_bytes - budget.missing_bytes, name, listed)
+
+
+def _listed(name: HubName, revision: str | None) -> list[RepoFile]:
+    """Return the files of a repository: those that the hub lists, or those that were listed before."""
+    from app.checkpoint.hub.hub_models import list_files  # only hub names need what it imports
+
+    try:
+        return list_files(name, revision).files
+    except QuireError:
+        return known_files(name, revision)
 
 
 def _read_model(config: Config) -> ModelFiles:
@@ -104,6 +136,16 @@ def _read_model(config: Config) -> ModelFiles:
     text = f"{name} is not on this machine; its weights are not downloaded for a plan{unchecked}."
     Console(sys.stderr).print_line(text)
     return files
+
+
+def _figures_beside(beside: Beside) -> dict[str, object]:
+    speed, quant = beside.speed, beside.quant
+    return {
+        "files": beside.stored,
+        "read_bytes_per_second": speed and round(speed.bytes_per_second),
+        "max_tokens_per_second": speed and speed.tokens_per_second,
+        "fitting_quant": quant and {"name": quant.name, "bytes": quant.num_bytes, "listed": quant.is_listed},
+    }
 
 
 def figures(config: Config, spec: ModelSpec, budget: Budget, lengths: list[int]) -> dict[str, object]:
@@ -158,10 +200,10 @@ def _memory(args: argparse.Namespace, config: Config) -> Memory:
         return known_gpu(config, args.gpu)
     if args.gpu_memory is not None:
         return gpu(config, "one GPU", _checked(_GPU_MEMORY, args.gpu_memory))
-    name, num_bytes = "free RAM of this machine", free_memory()
     if args.ram is not None:
-        name, num_bytes = "free RAM", _checked(_RAM, args.ram)
-    return Memory(name, num_bytes, is_gpu=False, process_bytes=PROCESS_BYTES)
+        return Memory("free RAM", _checked(_RAM, args.ram), is_gpu=False, process_bytes=PROCESS_BYTES)
+    name, num_bytes = "free RAM of this machine", free_memory()
+    return Memory(name, num_bytes, is_gpu=False, is_here=True, process_bytes=PROCESS_BYTES)
 
 
 def _lengths(args: argparse.Namespace, longest: int) -> list[int]:

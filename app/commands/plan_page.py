@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.checkpoint.expert_sizes import active_parameters
+from app.checkpoint.hub.fitting_quant import FittingQuant
 from app.checkpoint.names import served_name
 from app.checkpoint.sizes import item_bytes, kv_item_bytes, kv_scale_bytes
 from app.checkpoint.spec import ModelSpec
+from app.commands.best_speed import BestSpeed
 from app.commands.budget import (
     GPUS,
     STORE_BYTES,
@@ -44,20 +46,34 @@ class Part(NamedTuple):
     colour: Colour
 
 
+class Beside(NamedTuple):
+    """All that a plan says beside memory: the format of the files, the speed on this machine, and a quant that fits."""
+
+    stored: str = ""
+    speed: BestSpeed | None = None
+    quant: FittingQuant | None = None
+
+
 def page(
-    terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget, lengths: Sequence[int], stored: str = ""
+    terminal: Terminal,
+    config: Config,
+    spec: ModelSpec,
+    budget: Budget,
+    lengths: Sequence[int],
+    beside: Beside = Beside(),  # noqa: B008 - it cannot be changed
 ) -> list[str]:
-    """Return the lines of the plan; `stored` is the format of the model's files."""
+    """Return the lines of the plan."""
     estimate = "This is an estimate: the memory for driver, libraries and graphs varies."
     sections = [
-        _wrapped(terminal, _title(config, spec, stored), Colour.BOLD),
+        _wrapped(terminal, _title(config, spec, beside.stored), Colour.BOLD),
         _verdict(terminal, config, spec, budget),
+        _speed(terminal, beside.speed),
         _memory(terminal, budget),
         _weights(terminal, config, spec, budget),
         _cache(terminal, config, spec, budget),
         _grammars(terminal, spec),
         _sequences(terminal, config, budget, lengths) if budget.fits else (),
-        _suggestions(terminal, _hints(config, spec, budget, max(lengths))),
+        _suggestions(terminal, [*_quant(beside.quant), *_hints(config, spec, budget, max(lengths))]),
         _wrapped(terminal, estimate, Colour.DIM) if budget.memory.is_gpu else (),
     ]
     return [line for section in map(list, sections) if section for line in ("", *section)][1:]
@@ -87,6 +103,18 @@ def _verdict(terminal: Terminal, config: Config, spec: ModelSpec, budget: Budget
     else:
         text, colour = f"Fits: the KV cache holds {tokens}.", Colour.GREEN
     yield from _wrapped(terminal, text, colour)
+
+
+def _speed(terminal: Terminal, speed: BestSpeed | None) -> Iterator[str]:
+    if speed is not None:
+        rate = f"{speed.bytes_per_second / 1e9:,.0f} GB/s"
+        text = f"One answer gets at best {speed} here: a token reads {size(speed.active_bytes)} of weights"
+        yield from _wrapped(terminal, f"{text}, and this machine reads {rate}.")
+
+
+def _quant(quant: FittingQuant | None) -> Iterator[str]:
+    if quant is not None:
+        yield f"a smaller quant: {quant} fits"
 
 
 def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:

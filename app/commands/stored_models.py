@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.checkpoint.checkpoint_folder import EMBEDDED
@@ -18,7 +18,8 @@ from app.checkpoint.hub.repo_files import RepoFile, Variant, variants
 from app.checkpoint.inspection import inspect
 from app.checkpoint.model_files import SAFETENSORS
 from app.checkpoint.names import resolve
-from app.config.settings import ModelConfig
+from app.commands.budget import active_weight_bytes, weight_bytes_by_kind
+from app.config.settings import ModelConfig, make_config
 from app.contract.errors import QuireError
 
 _INCOMPLETE = "incomplete; `quire pull` continues it"
@@ -26,7 +27,10 @@ _INCOMPLETE = "incomplete; `quire pull` continues it"
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A model on the disk; `reason` says why it cannot be served, None if it can."""
+    """A model on the disk; `reason` says why it cannot be served, None if it can.
+
+    `weight_bytes` are what its weights take in memory, and `active_bytes` what a token reads of them; 0 if it cannot.
+    """
 
     name: str
     format: str
@@ -35,20 +39,20 @@ class StoredModel:
     revision: str = ""  # of a hub model: the commit
     last_used: float | None = None  # seconds since 1970
     reason: str | None = None
+    weight_bytes: int = 0
+    active_bytes: int = 0
 
 
 def stored_models() -> Iterator[StoredModel]:
     """Yield all models: the embedded one first, then by name."""
     guide = resolve(EMBEDDED)
     weights = [file.stat().st_size for file in guide.glob("*.safetensors")]
-    yield StoredModel(EMBEDDED, SAFETENSORS, sum(weights), guide, reason=refusal(guide))
+    yield _inspected(StoredModel(EMBEDDED, SAFETENSORS, sum(weights), guide))
     if smollm2.is_there():
         file = smollm2.local_file()
         about = file.stat()
         [variant] = variants([RepoFile(file.name, about.st_size)])
-        yield StoredModel(
-            smollm2.NAME, variant.summary, about.st_size, file, last_used=about.st_atime, reason=refusal(file)
-        )
+        yield _inspected(StoredModel(smollm2.NAME, variant.summary, about.st_size, file, last_used=about.st_atime))
     elif parts := smollm2.leftovers():
         yield _incomplete(smollm2.NAME, smollm2.local_file().parent, parts)
     for repo in repos():
@@ -70,8 +74,27 @@ def refusal(path: Path) -> str | None:
     try:
         inspect(ModelConfig(model=str(path)))
     except QuireError as error:
-        return error.message.replace(f"{path}{os.sep}", "").replace(f"{path.parent}{os.sep}", "")
+        return _short(error, path)
     return None
+
+
+def _short(error: QuireError, path: Path) -> str:
+    """Return the message without the model's folder."""
+    return error.message.replace(f"{path}{os.sep}", "").replace(f"{path.parent}{os.sep}", "")
+
+
+def _inspected(model: StoredModel) -> StoredModel:
+    """Add what the headers of a complete model say: why it cannot be served, or what a server would keep and read."""
+    config = make_config({"model": str(model.path)})
+    try:
+        files = inspect(config.model)
+    except QuireError as error:
+        return replace(model, reason=_short(error, model.path))
+    return replace(
+        model,
+        weight_bytes=sum(weight_bytes_by_kind(config, files.spec, files.stored_type).values()),
+        active_bytes=active_weight_bytes(config, files.spec, files.stored_type),
+    )
 
 
 def _incomplete(name: str, folder: Path, parts: list[Path]) -> StoredModel:
@@ -84,13 +107,12 @@ def _of_variant(snapshot: Snapshot, variant: Variant) -> StoredModel:
     path = snapshot.path_of(variant)
     latest = snapshot_at(snapshot.repo, "main")
     suffix = "" if latest is None or latest.commit == snapshot.commit else f"@{snapshot.commit[:7]}"
-    reason = refusal(path) if snapshot.is_whole(variant) else _INCOMPLETE
-    return StoredModel(
+    model = StoredModel(
         f"{snapshot.name_of(variant)}{suffix}",
         variant.summary,
         variant.num_bytes,
         path,
         snapshot.commit,
         max((snapshot.folder / file.path).stat().st_atime for file in variant.files),
-        reason,
     )
+    return _inspected(model) if snapshot.is_whole(variant) else replace(model, reason=_INCOMPLETE)

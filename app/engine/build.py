@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 
+from app.checkpoint.hub.fitting_quant import quant_advice
 from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import served_name
 from app.checkpoint.sizes import decoded, weight_bytes
@@ -129,7 +130,9 @@ def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     """Refuse weights that do not fit before they are read."""
     keeps_groups = backend.packer.keeps_groups and config.model.load_format != "dummy"
     stored_type = files.stored_type if keeps_groups else decoded
-    check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory())
+    is_kept = files.format == GGUF and keeps_groups
+    advise = partial(quant_advice, config.model, files.spec.num_parameters()) if is_kept else None
+    check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory(), advise)
 
 
 def _load(

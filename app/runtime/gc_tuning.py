@@ -2,8 +2,9 @@
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 # Requests and steps are freed by reference counting. Cycles are rare, and each collection delays new requests.
 THRESHOLDS = (20_000, 10, 10)
@@ -51,6 +52,10 @@ def trim_heap() -> None:
 
     glibc keeps memory that a thread has freed for that thread: about 100 MB after a prompt of some megabytes.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if (trim := _malloc_trim()) is not None:
         trim(0)
+
+
+@cache  # each `CDLL` leaves a class, which is in a cycle: 3.4 kB until the next collection, hours later
+def _malloc_trim() -> Callable[[int], int] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -25,6 +25,12 @@ async def longest_prompt(client: Client) -> None:
     await client.post(COMPLETIONS, json.dumps({"prompt": ids, "max_tokens": 32, "ignore_eos": True}).encode())
 
 
+async def one_expert(client: Client) -> None:
+    """Ask for little after a long prompt of one token again and again: the same experts compute all of it."""
+    ids = [random.randrange(10, 3000)] * (min(client.context, 32_768) - 64)
+    await client.post(COMPLETIONS, json.dumps({"prompt": ids, "max_tokens": 32, "ignore_eos": True}).encode())
+
+
 async def scored_prompts(client: Client) -> None:
     """Ask for the log-probabilities of a long prompt."""
     ids = [random.randrange(10, 3000) for _ in range(min(4096, client.context - 8))]

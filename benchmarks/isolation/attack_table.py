@@ -10,6 +10,7 @@ from benchmarks.isolation import agents, answers, bodies, connections, grammars,
 from benchmarks.isolation.attack import COMPLETIONS, DETOKENIZE, LARGEST, TOKENIZE, Attack, chat, posted
 from benchmarks.isolation.setups import (
     ADDRESSES,
+    EXPERTS,
     IPV6,
     KEPT,
     KEYS,
@@ -104,6 +105,7 @@ _GRAMMARS: Mapping[str, Attack] = {
 
 _ANSWERS: Mapping[str, Attack] = {
     "longest_prompt": Attack("the longest prompt that is allowed", answers.longest_prompt),
+    "one_expert": Attack("a prompt that sends every token to one expert of 64", answers.one_expert, 2, EXPERTS),
     "prompts": Attack("16 prompts in one completion, streamed", answers.prompts),
     "logprobs_streamed": Attack("n = 16 with 20 log-probabilities a token, streamed", answers.logprobs_streamed, 1),
     "logprobs_whole": Attack("n = 16 with 20 log-probabilities a token, not streamed", answers.logprobs_whole, 1),

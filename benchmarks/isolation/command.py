@@ -36,6 +36,8 @@ from benchmarks.isolation.rounds import Model, one_round
 from benchmarks.isolation.setups import IPV6, loopback_network
 from benchmarks.options import chosen
 
+MODELS = ("long", "wide")
+
 
 def add_options(parser: Parser) -> None:
     """Add what is measured, how often, for how long, and where the figures go."""
@@ -49,13 +51,13 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 if a limit is missed."""
     names = [QUIET, *(name for name in chosen(args.only, list(ATTACKS), "only") if name != QUIET)]
-    models = chosen(args.models, list(CHANGES), "models")
+    models = chosen(args.models, list(MODELS), "models")
     with tempfile.TemporaryDirectory(prefix="quire-isolation-") as folder, loopback_network() as why_not:
         left_out = {name: why for name in names if (why := obstacle(ATTACKS[name], why_not))}
         for name, why in left_out.items():
             print(f"{name} is left out, because {why}")
         names = [name for name in names if name not in left_out]
-        paths = {name: write_checkpoint(name, Path(folder) / name) for name in models}
+        paths = {name: write_checkpoint(name, Path(folder) / name) for name in CHANGES}
         measured = {name: Model(paths[name], CHANGES[name]["max_position_embeddings"]) for name in models}
         found = all_rounds(measured, names, args.rounds, args.seconds)
     if args.out is not None:

@@ -19,7 +19,7 @@ DEATH_S = 3.0  # between a connection that fails and the end of the process
 
 
 class Model(NamedTuple):
-    """The checkpoint that is served."""
+    """The checkpoint that is served; those that single rows want instead are beside it."""
 
     path: Path
     context: int
@@ -42,7 +42,8 @@ class Servers:
         if self._open is not None and self._open[0] == setup.server:
             return self._open[1]
         self.close()
-        arguments = [str(self._model.path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
+        path = self._model.path.with_name(setup.checkpoint) if setup.checkpoint else self._model.path
+        arguments = [str(path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
         server = self._stack.enter_context(
             serving(*arguments, *setup.options, is_log_read=setup.is_log_read, program=setup.program)
         )

@@ -22,6 +22,7 @@ class Setup(NamedTuple):
         is_log_read: False if the server's stderr is a pipe that nobody reads.
         has_stream: False if the good client has nothing but its new requests, so that each must get a seat first.
         program: the module that is run as `quire`.
+        checkpoint: the one that it serves; "" for that of the round.
     """
 
     options: tuple[str, ...] = ()
@@ -31,11 +32,12 @@ class Setup(NamedTuple):
     is_log_read: bool = True
     has_stream: bool = True
     program: str = "app"
+    checkpoint: str = ""
 
     @property
-    def server(self) -> tuple[tuple[str, ...], bool, str]:
-        """The options of the server, whether its log is read, and its program, which are equal where it is shared."""
-        return self.options, self.is_log_read, self.program
+    def server(self) -> tuple[tuple[str, ...], bool, str, str]:
+        """The options of the server, whether its log is read, its program and model, equal where it is shared."""
+        return self.options, self.is_log_read, self.program, self.checkpoint
 
 
 PLAIN = Setup()
@@ -48,6 +50,7 @@ ADDRESSES = Setup(source="127.0.9.0/24")
 IPV6 = Setup(("--host", "::1"), source=PREFIX)
 UNREAD_LOG = Setup(is_log_read=False)
 SLOW_DISK = Setup(program="benchmarks.isolation.slow_disk")
+EXPERTS = Setup(checkpoint="experts")
 SMALL_STORE = Setup(program="benchmarks.isolation.small_store")
 
 

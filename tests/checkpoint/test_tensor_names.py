@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.checkpoint.checkpoint_folder import Checkpoint
+from app.checkpoint.expert_names import ExpertNames
 from app.checkpoint.hf_config import read_model
 from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_names import StoredRows, TensorNames
@@ -45,9 +46,9 @@ EXPERTS = {
     for expert in range(3)
     for module, shape in (("gate", (4, 8)), ("up", (4, 8)), ("down", (8, 4)))
 }
-STACKED = TensorNames(experts={"gate_proj": "moe.both", "up_proj": "moe.both", "down_proj": "moe.down.weight"})
+STACKED = TensorNames(experts=ExpertNames(gate="moe.both", up="moe.both", down="moe.down.weight"))
 NUMBERED = TensorNames(
-    experts={"gate_proj": "moe.*.w1.weight", "up_proj": "moe.*.w3.weight", "down_proj": "moe.*.w2.weight"},
+    experts=ExpertNames(gate="moe.*.w1.weight", up="moe.*.w3.weight", down="moe.*.w2.weight"),
     other=STACKED,
 )
 

@@ -10,13 +10,14 @@ import torch
 
 from app import cli
 from app.checkpoint.inspection import inspect
-from app.commands import doctor
+from app.commands import budget, doctor
 from app.commands.doctor import Mark, findings
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import source_key
 from app.kernels.cpu.library import load_library
+from tests.gguf_writer import tiny_gguf
 from tests.kernels.cpu.compilers import use_compiler
 
 NAMES = ["python", "cpu", "torch", "kernels", "gpu", "model", "memory", "disk", "files", "port"]
@@ -114,6 +115,15 @@ def test_the_same_tokens_take_less_memory_in_int8():
         for given in ({}, {"kv_cache_dtype": "int8"})
     )
     assert quantized < plain
+
+
+def test_weights_of_a_file_that_do_not_fit_fail_with_the_quant_that_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "supported_sets", lambda: ["avx2"])
+    monkeypatch.setattr("app.engine.execute.memory_plan.free_memory", lambda: 1_200_000)
+    file = str(tiny_gguf(tmp_path / "m.gguf", kind="Q8_0", intermediate_size=4096))
+    kept, decoded = (by_name(model=file, dtype="bfloat16", enforce_eager=is_eager) for is_eager in (False, True))
+    assert kept["memory"].mark is Mark.FAIL and "What fits: the same model as Q4_K_M (" in kept["memory"].text
+    assert decoded["memory"].mark is Mark.FAIL and "Use a smaller model or a shorter dtype." in decoded["memory"].text
 
 
 def test_a_failed_check_exits_with_1(capsys):

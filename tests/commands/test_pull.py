@@ -15,6 +15,7 @@ from app.checkpoint.hub import hub_models as hub_module
 from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.download import part_of
 from app.checkpoint.hub.hub_cache import repo_folder, snapshots
+from app.commands import best_speed, models
 from tests.checkpoint.hub.fake_hub import FakeHub, FakeRepo
 from tests.checkpoint.hub.hub_fixtures import NEW, OLD, checkpoint_files, hub, quant_files
 
@@ -64,16 +65,36 @@ def test_ctrl_c_says_that_the_part_is_kept(
 def test_models_lists_what_is_there_with_one_reason(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
     for name in ("owner/tiny", "owner/quants", "owner/quants:Q8_0"):
         assert cli.main(["pull", name]) == 0
-    models = listed(capsys)
-    assert list(models) == ["guide", "owner/quants:Q4_K_M", "owner/quants:Q8_0", "owner/tiny"]
-    assert models["guide"]["runs"] is True and models["owner/tiny"]["runs"] is True
-    assert models["owner/tiny"]["bytes"] == len(checkpoint_files()["model.safetensors"])
-    assert models["owner/quants:Q8_0"]["bytes"] == 1500 and models["owner/quants:Q8_0"]["format"] == "GGUF Q8_0"
-    assert models["owner/quants:Q8_0"]["runs"] is False and models["owner/quants:Q8_0"]["reason"]
+    found = listed(capsys)
+    assert list(found) == ["guide", "owner/quants:Q4_K_M", "owner/quants:Q8_0", "owner/tiny"]
+    assert found["guide"]["runs"] is True and found["owner/tiny"]["runs"] is True
+    assert found["owner/tiny"]["bytes"] == len(checkpoint_files()["model.safetensors"])
+    assert found["owner/quants:Q8_0"]["bytes"] == 1500 and found["owner/quants:Q8_0"]["format"] == "GGUF Q8_0"
+    assert found["owner/quants:Q8_0"]["runs"] is False and found["owner/quants:Q8_0"]["reason"]
     assert cli.main(["models"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "format", "size", "last", "used", "runs"] and len(lines) == 4
     assert lines[3].startswith("owner/tiny") and lines[3].endswith("yes")
+
+
+def test_models_says_what_fits_and_how_fast_it_is_at_best(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(best_speed, "MIN_BYTES", 1)
+    monkeypatch.setattr(best_speed, "memory_speed", lambda: 5e10)
+    for name in ("owner/tiny", "owner/quants:Q8_0"):
+        assert cli.main(["pull", name]) == 0
+    figures = listed(capsys)
+    assert figures["owner/tiny"]["fits"] is True and figures["owner/quants:Q8_0"]["fits"] is None
+    weights, fastest = figures["owner/tiny"]["weight_bytes"], figures["owner/tiny"]["max_tokens_per_second"]
+    assert isinstance(weights, int) and isinstance(fastest, float) and fastest >= 5e10 / weights
+    assert figures["owner/quants:Q8_0"]["max_tokens_per_second"] is None
+    assert cli.main(["models"]) == 0
+    assert f"yes, at best {fastest:,.0f} tokens/s" in capsys.readouterr().out
+    monkeypatch.setattr(models, "free_memory", lambda: weights - 1)
+    assert listed(capsys)["owner/tiny"]["fits"] is False
+    assert cli.main(["models"]) == 0
+    assert "not now: the weights take " in capsys.readouterr().out
 
 
 def test_models_names_other_commits_and_incomplete_downloads(hub: FakeHub, capsys: pytest.CaptureFixture[str]):
@@ -84,10 +105,10 @@ def test_models_names_other_commits_and_incomplete_downloads(hub: FakeHub, capsy
     parts.mkdir(parents=True)
     (parts / "abc.incomplete").write_bytes(b"12345")
     (snapshots("owner/tiny")[0].folder / "config.json").unlink()
-    models = listed(capsys)
-    assert {"owner/tiny", "owner/tiny@aaaaaaa", "owner/half"} < set(models)
-    assert models["owner/half"]["bytes"] == 5 and "incomplete" in str(models["owner/half"]["reason"])
-    assert models["owner/tiny"]["revision"] == NEW and "incomplete" in str(models["owner/tiny"]["reason"])
+    found = listed(capsys)
+    assert {"owner/tiny", "owner/tiny@aaaaaaa", "owner/half"} < set(found)
+    assert found["owner/half"]["bytes"] == 5 and "incomplete" in str(found["owner/half"]["reason"])
+    assert found["owner/tiny"]["revision"] == NEW and "incomplete" in str(found["owner/tiny"]["reason"])
 
 
 def test_whole_files_of_an_interrupted_download_are_listed_and_can_be_deleted(

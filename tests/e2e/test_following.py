@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end
+from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -145,6 +145,77 @@ async def test_scrolling_20_px_away_stops_following_a_growing_answer(page: Page,
     await stream.delta(LONG.split("\n\n")[20])
     await expect(last_answer(page).locator("p")).to_have_count(21)
     assert await distance(log) > 20
+
+
+# An answer whose last part is replaced: it is lower for a moment, and something asks for the layout just then.
+SHRINK_AND_GROW = """log => {
+  const part = log.querySelector(".answer:last-of-type .prose").lastElementChild;
+  const { height } = part.getBoundingClientRect();
+  part.style.height = `${height - 40}px`;
+  log.scrollTop;
+  part.style.height = `${height}px`;
+}"""
+
+
+async def test_an_answer_that_is_lower_for_a_moment_is_followed(page: Page, server: ScriptedServer) -> None:
+    stream = await open_long_answer(page, server)
+    log = page.locator(".log")
+    await log.evaluate(SHRINK_AND_GROW)
+    await page.evaluate(TWO_FRAMES)
+    assert await distance(log) < 2
+    await stream.delta("And so on.")
+    await expect(last_answer(page).locator("p")).to_have_count(21)
+    await expect(last_answer(page).locator("p").last).to_have_text("And so on.")
+    await until_at_end(log)
+
+
+async def test_an_answer_is_followed_while_several_lines_are_typed(page: Page, server: ScriptedServer) -> None:
+    await open_long_answer(page, server)
+    field = page.get_by_label("Your question")
+    await field.fill("One line,\nanother line,\nand a third one")
+    await page.evaluate(TWO_FRAMES)
+    await field.press("End")
+    await field.press("!")
+    await page.evaluate(TWO_FRAMES)
+    assert await distance(page.locator(".log")) < 2
+
+
+async def test_an_answer_that_has_become_shorter_leaves_no_room_below(page: Page, server: ScriptedServer) -> None:
+    await open_long_answer(page, server)
+    log = page.locator(".log")
+    before = await log.evaluate("log => log.scrollHeight")
+    await log.evaluate("log => log.querySelector('.prose').lastElementChild.remove()")
+    await page.evaluate(TWO_FRAMES)
+    below = "log => log.scrollHeight - log.querySelector('.column').offsetHeight"
+    assert await log.evaluate("log => log.scrollHeight") < before
+    assert await log.evaluate(below) < 2
+    assert await distance(log) < 2
+
+
+# A line more with each frame.
+GROW_IN_EACH_FRAME = """() => {
+  const prose = document.querySelector(".answer:last-of-type .prose");
+  const grow = () => {
+    prose.append(document.createElement("p"));
+    prose.lastElementChild.textContent = "and so on";
+    requestAnimationFrame(grow);
+  };
+  grow();
+}"""
+
+
+@pytest.mark.own_page
+@pytest.mark.parametrize("name", ["ArrowUp", "PageUp", "Home"])
+async def test_a_key_stops_following_an_answer_that_grows_in_each_frame(
+    page: Page, server: ScriptedServer, name: str
+) -> None:
+    await open_long_answer(page, server)
+    log = page.locator(".log")
+    await log.focus()
+    await page.evaluate(GROW_IN_EACH_FRAME)
+    await page.keyboard.press(name)
+    await expect(page.get_by_role("button", name="Go to the end")).to_be_visible()
+    await until_true(log, "log => log.scrollHeight - log.scrollTop - log.clientHeight > 1000")
 
 
 @pytest.mark.parametrize("way", ["button", "question"])

@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from starlette.websockets import WebSocket
 
 from tests.e2e.axe import violations
-from tests.e2e.browsing import PageWatch, begin, last_answer, new_page, until_true
+from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, until_true
 from tests.e2e.drawn_map import drawn
 from tests.e2e.live_messages import CACHED, FENCED, FREE, PINNED, SHARED, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer
@@ -171,6 +171,27 @@ async def test_an_answer_has_the_hue_of_its_request_and_lights_its_blocks(page: 
     await until_true(page.locator(".live-marks"), f"marks => ({IS_VEILED})(marks, 200) && !({IS_VEILED})(marks, 5)")
     await page.keyboard.press("Control+e")
     await expect(last_answer(page)).not_to_have_attribute("data-hue", "1")
+
+
+async def test_answers_side_by_side_have_the_hue_of_their_request(page: Page, server: ScriptedServer) -> None:
+    server.keeps = True
+    await page.goto(server.url)
+    await page.get_by_role("button", name="Settings", exact=True).click()
+    await page.get_by_label("Answers at once").fill("3")
+    await page.keyboard.press("Escape")
+    await ask(page, "Tell.")
+    stream = await server.next_stream()
+    for number in range(3):
+        await stream.choice(number, "So it is.")
+    answers = page.locator(".sides > .answer")
+    await expect(answers.locator(".prose")).to_have_text(["So it is."] * 3)
+    await page.keyboard.press("Control+e")
+    engine = one_answer(request="s" + stream.id)
+    await (await server.next_watcher()).send_bytes(engine.whole())
+    for number in range(3):
+        await expect(answers.nth(number)).to_have_attribute("data-hue", "1")
+    await answers.nth(1).locator(".prose").click()
+    await expect(page.get_by_role("button", name="Request 1:")).to_have_attribute("aria-pressed", "true")
 
 
 async def test_a_request_is_in_the_lane_of_its_state(page: Page, server: ScriptedServer) -> None:

@@ -317,6 +317,7 @@ async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser,
             await lit.click()
             await expect(lit).to_have_count(0)
             await expect(answer_on_page.locator(".tokens b")).to_have_text(re.compile(r"^(9\d|\d{3})$"))
+            await page.mouse.move(0, 0)
             await page.screenshot(path=shots / "live.png")
         await watch.check(page, server.url)
         await context.close()

@@ -42,7 +42,10 @@ class TourOfAnswers:
             await stream.token(text, probability, **{" pile": 0.21, " set": 0.08, " stack": 0.02})
         await stream.done()
         await expect(last_answer(page)).to_have_attribute("data-state", "done")
-        await last_answer(page).get_by_text("gathering").click()
+        token = last_answer(page).get_by_text("gathering")
+        # A click that has to scroll first may be there before the event of that, with which the tooltip goes.
+        await token.scroll_into_view_if_needed()
+        await token.click()
         await expect(page.get_by_role("tooltip")).to_be_visible()
         await self.look("probabilities")
         await last_answer(page).get_by_role("button", name="Show formatted").click()

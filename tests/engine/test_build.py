@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from app.checkpoint.inspection import inspect
 from app.checkpoint.names import resolve
-from app.config.settings import make_config
+from app.checkpoint.sizes import weight_bytes
+from app.config.settings import ModelConfig, make_config
 from app.contract.errors import CannotStart, ConfigurationError, ModelRefused
 from app.contract.requests import EngineRequest
 from app.contract.sampling_defaults import SamplingDefaults
 from app.contract.sampling_params import SamplingParams
 from app.engine import build as module
 from app.engine.build import build_engine
+from app.engine.execute.cpu.backend import HostBackend
 from app.runtime.start_timings import StartTimings
 from tests.checkpoints import damaged_copy, tiny
 from tests.engine.driving import build, generate, request
@@ -130,6 +133,22 @@ def test_an_eos_id_outside_the_vocabulary_is_rejected(tmp_path: Path):
 def test_too_little_memory_is_an_error_without_a_traceback():
     with pytest.raises(CannotStart, match="GiB are free"):
         build(tiny("Llama"), num_kv_blocks=2**50)
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_quant_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files, sizes = {}, {}
+    for kind in ("Q8_0", "Q4_0"):
+        files[kind] = tiny_gguf(tmp_path / f"m.{kind}.gguf", kind=kind, intermediate_size=4096)
+        given = inspect(ModelConfig(model=str(files[kind])))
+        sizes[kind] = weight_bytes(given.spec, None, given.stored_type)
+    monkeypatch.setattr(HostBackend, "free_memory", lambda self: (sizes["Q8_0"] + sizes["Q4_0"]) // 2)
+    with pytest.raises(CannotStart, match=r"take .* are free\. What fits: the same model as Q5_K_M \(about "):
+        build(files["Q8_0"], dtype="bfloat16")
+    with pytest.raises(CannotStart, match=r"are free\. Use a smaller model or a shorter dtype\."):
+        build(tiny("Llama", intermediate_size=4096))
+    monkeypatch.setattr(HostBackend, "free_memory", lambda self: sizes["Q4_0"] // 2)
+    with pytest.raises(CannotStart, match="No smaller quant that can be served fits; use a smaller model"):
+        build(files["Q8_0"], dtype="bfloat16")
 
 
 def test_an_internal_error_is_not_reported_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch):

@@ -65,6 +65,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"attention_bias": True, "use_sliding_window": True, "sliding_window": 130, "num_hidden_layers": 3,
          "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "tie_word_embeddings": True},
     ),
+    "mixtral-window": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 37}),
+    "qwen3-moe-dense-layer": (
+        "Qwen3Moe",
+        {"model_type": "qwen3_moe", "norm_topk_prob": True, "decoder_sparse_step": 2, "num_hidden_layers": 3},
+    ),
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ THREAD_MODULES = (
     "app/streaming/background.py",
     "app/streaming/kept/call_thread.py",
     "app/checkpoint/hub/together.py",
+    "app/runtime/memory_speed.py",
     "app/server/watchdog.py",
     "app/server/process_end.py",
     "app/observe/log_writer.py",

@@ -1,11 +1,11 @@
-"""Objects that exist after startup are frozen, so that the garbage collector skips them."""
+"""Objects that exist after startup are frozen, so that the garbage collector skips them; a trim leaves it nothing."""
 
 import gc
 from collections.abc import Iterator
 
 import pytest
 
-from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc, without_gc
+from app.runtime.gc_tuning import THRESHOLDS, freeze_after_startup, paused_gc, trim_heap, without_gc
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +51,12 @@ def test_a_block_without_collections_leaves_the_collector_as_it_was(is_enabled: 
         assert not gc.isenabled()
         1 // 0  # noqa: B018
     assert gc.isenabled() == is_enabled
+
+
+def test_a_trim_leaves_nothing_to_the_collector() -> None:
+    """Servers trim for days, and collect rarely."""
+    trim_heap()
+    with without_gc():
+        gc.collect()
+        trim_heap()
+        assert not gc.collect()

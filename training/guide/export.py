@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def export(model: GuideModel, markers: Markers, corpus_digest: str, folder: Path
     """Write everything but tokenizer.json, which is there already: it was trained into this folder."""
     weights = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in model.state_dict().items()}
     save_file(weights, folder / WEIGHTS, {"format": "pt", "corpus": corpus_digest})
+    _sort_metadata(folder / WEIGHTS)
     _write_json(folder / "config.json", _config(model.shape, markers))
     _write_json(folder / "tokenizer_config.json", _tokenizer_config())
     generation = {
@@ -64,6 +66,19 @@ def shipped_digest(folder: Path) -> str:
     """The digest of the corpus that the shipped weights were trained on."""
     with safe_open(folder / WEIGHTS, "pt") as file:
         return str(file.metadata()["corpus"])
+
+
+def _sort_metadata(file: Path) -> None:
+    """Bring the header's metadata, which safetensors writes in an order by chance, into the same one each time."""
+    with file.open("r+b") as weights:
+        (size,) = struct.unpack("<Q", weights.read(8))
+        header = json.loads(weights.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        again = json.dumps(header, separators=(",", ":")).encode().ljust(size)
+        if len(again) != size:
+            raise RuntimeError(f"the header of {file} has {len(again)} bytes when it is written again, and had {size}")
+        weights.seek(8)
+        weights.write(again)
 
 
 def _config(shape: Shape, markers: Markers) -> dict[str, object]:

@@ -24,7 +24,11 @@ from training.guide.corpus import Corpus, Topic, read_words
 MAX_WAITING = 20
 
 _OTHER_ROUTES = (METRICS_PATH, EVENTS_PATH, "/openapi.json", "/ws", "/live")
-_SPELT_FAMILIES = {"Phi-3 and Phi-4": ("Phi-3", "Phi3"), "Granite 4, dense": ("Granite 4",)}
+_SPELT_FAMILIES = {
+    "Phi-3 and Phi-4": ("Phi-3", "Phi3"),
+    "Granite 4 without Mamba": ("Granite 4",),
+    "Granite 3 with experts": ("Granite-MoE",),
+}
 _DENIAL = re.compile(r"\b(?:not|no|never|cannot|without|none|nothing)\b|n't\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;]\s+|\n")
 

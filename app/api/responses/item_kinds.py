@@ -6,7 +6,7 @@ annotations and the like are not read.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -198,3 +198,7 @@ ResultItem = (
     | ApplyPatchResultItem
 )
 InputItem = MessageItem | ReasoningItem | CallItem | ResultItem | AdditionalToolsItem
+READ_FIELDS: dict[str, tuple[str, ...]] = {
+    kind.__struct_config__.tag: ("type", *kind.__struct_fields__) for kind in get_args(InputItem)
+}
+"""The fields of each type of items that anything is made of."""

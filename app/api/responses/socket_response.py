@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -13,13 +12,14 @@ from app.api.body.new_answer import BegunAnswer
 from app.api.http.access_log import log_stream
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
+from app.api.http.stream_failure import failure_of
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.response_events import ResponseEvent
 from app.api.responses.response_memory import NextResponse
 from app.api.responses.responses import asked_in
 from app.api.responses.responses_protocol import Create, error_frame
 from app.api.wire.json_line import text_line
-from app.contract.errors import EngineFailed, ErrorInfo, QuireError
+from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
@@ -153,10 +153,7 @@ class SocketResponse:
             self._frames.append(text_line(event).decode())
 
     def _fail_with(self, error: BaseException) -> None:
-        if not isinstance(error, QuireError):
-            logging.getLogger(__name__).error("internal error on a stream", exc_info=error)
-            error = EngineFailed("Internal error on this stream; see the server log.")
-        self._fail(error.info())
+        self._fail(failure_of(error))
 
     def _fail(self, failure: ErrorInfo) -> None:
         """End the response with its last event or, if it has not begun, with an error."""

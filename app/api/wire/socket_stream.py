@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -13,11 +12,12 @@ from starlette.types import Scope
 from app.api.http.access_log import log_stream
 from app.api.http.context import ApiContext
 from app.api.http.error_response import FROM_OUTSIDE
+from app.api.http.stream_failure import failure_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.parsed_answer import ParsedAnswer, tool_pieces
 from app.api.wire.positions import Positions, check_positions
 from app.api.wire.resumable_answer import Resumable, find_answer
-from app.contract.errors import EngineFailed, ErrorInfo, QuireError
+from app.contract.errors import ErrorInfo
 from app.contract.events import Embedded, Finished, FinishReason, PromptScored, RequestFailed, TokenDelta
 from app.runtime.clock import monotonic
 from app.runtime.contain import contain
@@ -270,10 +270,7 @@ class SocketStream:
         )
 
     def _fail_with(self, error: BaseException) -> None:
-        if not isinstance(error, QuireError):
-            logging.getLogger(__name__).error("internal error on a stream", exc_info=error)
-            error = EngineFailed("Internal error on this stream; see the server log.")
-        self._fail(error.info())
+        self._fail(failure_of(error))
 
     def _fail(self, failure: ErrorInfo) -> None:
         if not self._has_ended:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.checkpoint.expert_names import ExpertNames
 from app.checkpoint.tensor_names import TensorNames
 
 GATE_UP_NAMES = TensorNames({"mlp.gate_proj": "mlp.gate_up_proj", "mlp.up_proj": "mlp.gate_up_proj"})
 """Of families whose MLPs have one tensor for both."""
 EXPERT_NAMES = TensorNames(
-    experts={
-        "gate_proj": "mlp.experts.gate_proj.weight",
-        "up_proj": "mlp.experts.up_proj.weight",
-        "down_proj": "mlp.experts.down_proj.weight",
-    }
+    experts=ExpertNames(
+        gate="mlp.experts.gate_proj.weight", up="mlp.experts.up_proj.weight", down="mlp.experts.down_proj.weight"
+    )
 )
 """Of families with experts: those of a layer are one tensor of each kind."""
 NORMS_BEFORE = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}

@@ -88,10 +88,15 @@ class Snapshot(NamedTuple):
 
     def name_of(self, variant: Variant) -> HubName:
         """Return the name that stands for a variant: by its file where the quant alone would stand for several."""
-        if variant.format == SAFETENSORS:
-            return HubName(self.repo)
-        label = variant.label_among(variants(self.listed() or self.present()))
-        return HubName(self.repo, label) if label == variant.quant else HubName(self.repo, "", label)
+        return name_of(self.repo, variant, variants(self.listed() or self.present()))
+
+
+def name_of(repo: str, variant: Variant, known: Iterable[Variant]) -> HubName:
+    """Return the name that stands for a variant of a repository among those that it has; see `Snapshot.name_of`."""
+    if variant.format == SAFETENSORS:
+        return HubName(repo)
+    label = variant.label_among(known)
+    return HubName(repo, label) if label == variant.quant else HubName(repo, "", label)
 
 
 def cache_root() -> Path:

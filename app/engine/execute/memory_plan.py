@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -28,17 +29,18 @@ class BlockLayout(Protocol):
         """Keys and values of one block in all layers."""
 
 
-def check_weights(num_bytes: int, free_bytes: int) -> None:
+def check_weights(num_bytes: int, free_bytes: int, advise: Callable[[int], str] | None = None) -> None:
     """Reject weights that do not fit in memory, before any of them is loaded.
+
+    `advise` returns a sentence about what fits in the bytes that are free.
 
     Raises:
         CannotStart: they need more than `free_bytes`.
     """
     if num_bytes > free_bytes:
-        raise CannotStart(
-            f"The weights take {_size(num_bytes, up=True)}; {_size(free_bytes)} are free. "
-            "Use a smaller model or a shorter dtype."
-        )
+        taken, free = _size(num_bytes, up=True), _size(free_bytes)
+        advice = advise(free_bytes) if advise else "Use a smaller model or a shorter dtype."
+        raise CannotStart(f"The weights take {taken}; {free} are free. {advice}")
 
 
 def default_cache_bytes(free_bytes: int) -> int:

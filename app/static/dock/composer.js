@@ -74,9 +74,13 @@ export function Composer({ fieldRef, conversation, canAsk, actions }) {
   `;
 }
 
+// What is around the field keeps its height meanwhile: a log that is higher for a moment scrolls.
 function fitToText(field) {
+  const { parentElement: row } = field;
+  row.style.height = `${row.offsetHeight}px`;
   field.style.height = "auto";
   field.style.height = `${field.scrollHeight}px`;
+  row.style.height = "";
 }
 
 /** The context, and the keys. */

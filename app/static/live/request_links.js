@@ -11,15 +11,16 @@ const elementOf = (message) => /** @type {HTMLElement | null} */ (document.query
  */
 
 /**
- * Give the answers of a conversation the hues of their requests, as long as the component is shown.
- * @param {{messages: any[]}} conversation
+ * Give the answers of a conversation, also those side by side, the hues of their requests, as long as the component is shown.
+ * @param {{messages: any[], besides: (message: any) => any[]}} conversation
  * @param {import("../engine/picture.js").Picture} picture
  * @returns {Links}
  */
 export function useLinks(conversation, picture) {
   /** The server's ids of answers that this view has seen being written, by message. @type {{current: Map<string, string>}} */
   const streams = useRef(new Map());
-  for (const { id, stream, position } of conversation.messages) {
+  const shown = conversation.messages.flatMap((message) => conversation.besides(message));
+  for (const { id, stream, position } of shown) {
     const kept = (stream?.position ?? position)?.stream;
     if (kept) streams.current.set(id, kept);
   }

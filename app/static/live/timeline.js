@@ -12,6 +12,9 @@ const LABELS_PX = 48;
 // Room for the marks of accepted draft tokens above the highest column.
 const TOP_PX = 8;
 const LABEL_FONT = "11px system-ui, sans-serif";
+// From the middle of a name to the line that it is written on, and from there to what reaches below it.
+const ASCENT_PX = 3.5;
+const DESCENT_PX = 3;
 
 export class Timeline {
   #canvas;
@@ -62,8 +65,9 @@ export class Timeline {
       if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
       paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, Math.min(step.ms * perMs, height)) });
     });
-    paintLine(context, height - topMs * perMs, width, colours, [1, 3], `${topMs} ms`);
-    if (targetMs && targetMs < topMs) paintLine(context, height - targetMs * perMs, width, colours, [4, 3], "target");
+    const paintLevel = (ms, dashes, label) => paintLine(context, height - ms * perMs, { width, height }, colours, dashes, label);
+    paintLevel(topMs, [1, 3], topMs < 1000 ? `${topMs} ms` : `${topMs / 1000} s`);
+    if (targetMs && targetMs < topMs) paintLevel(targetMs, [4, 3], "target");
   }
 }
 
@@ -80,12 +84,13 @@ function roundUp(ms) {
   return [1, 2, 5, 10].map((step) => step * decade).find((step) => step >= ms);
 }
 
-function paintLine(context, at, width, { soft }, dashes, label) {
+/** Across the timeline, with its name before it: also of a line at the foot all of the name is in sight. */
+function paintLine(context, at, { width, height }, { soft }, dashes, label) {
   const y = Math.round(at) + 0.5;
   context.font = LABEL_FONT;
   const labelWidth = context.measureText(label).width + 6;
   context.strokeStyle = context.fillStyle = soft;
-  context.fillText(label, 0, y + 3.5);
+  context.fillText(label, 0, Math.min(y + ASCENT_PX, height - DESCENT_PX));
   context.setLineDash(dashes);
   context.beginPath();
   context.moveTo(labelWidth, y);

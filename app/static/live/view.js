@@ -26,7 +26,7 @@ const PHASES = {
   refused: "The server has refused this page. Reload it.",
 };
 
-/** @param {{link: {key: string | null, details: Record<string, any>}, conversation: {messages: any[]}, onClose: () => void}} props */
+/** @param {{link: {key: string | null, details: Record<string, any>}, conversation: {messages: any[], besides: (message: any) => any[]}, onClose: () => void}} props */
 export function LiveView({ link, conversation, onClose }) {
   const probe = useRef(null);
   const looks = useLooks(probe);

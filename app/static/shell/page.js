@@ -38,6 +38,7 @@ const isWide = () => matchMedia("(min-width: 72rem)").matches;
 export function Page({ desk, library, link, presets }) {
   const log = useRef(null);
   const messages = useRef(null);
+  const floor = useRef(null);
   const field = useRef(null);
   const follower = useRef(null);
   const [isFollowing, setFollowing] = useState(true);
@@ -66,7 +67,7 @@ export function Page({ desk, library, link, presets }) {
   const actions = useMemo(() => makeActions(latest), []);
 
   useLayoutEffect(() => {
-    follower.current = new Follower(log.current, messages.current, setFollowing);
+    follower.current = new Follower(log.current, messages.current, floor.current, setFollowing);
   }, []);
   useEffect(() => {
     const onMissing = () => say(MISSING);
@@ -115,6 +116,7 @@ export function Page({ desk, library, link, presets }) {
           <div class="column" ref=${messages} role="log" aria-live="off" aria-label="Conversation">
             <${Messages} conversation=${conversation} model=${link.model} actions=${actions} canAsk=${link.isReady} />
           </div>
+          <div class="floor" ref=${floor}></div>
           ${place?.conversation === conversation.id && html`<${FoundPlace} place=${place} follower=${follower.current} />`}
           ${isEmpty && html`<${Welcome} link=${link} onAsk=${actions.ask}>${notice}<//>`}
         </main>

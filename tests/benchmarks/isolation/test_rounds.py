@@ -13,7 +13,7 @@ from benchmarks.isolation import rounds
 from benchmarks.isolation.ending import Ending
 from benchmarks.isolation.rounds import Model, Servers, one_round, one_row, why
 from benchmarks.isolation.row import Row
-from benchmarks.isolation.setups import KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
+from benchmarks.isolation.setups import EXPERTS, KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
 from benchmarks.server_process import ServerProcess
 
 MODEL = Model(Path("model"), 4096)
@@ -24,12 +24,14 @@ class Started:
     """Stands for `serving`: notes with which options servers are started, and which have been ended."""
 
     def __init__(self) -> None:
+        self.models: list[str] = []
         self.options: list[tuple[str, ...]] = []
         self.num_ended = 0
 
     @contextmanager
     def serving(self, *arguments: str, is_log_read: bool, program: str) -> Iterator[ServerProcess]:
         programs = () if program == "app" else (program,)
+        self.models.append(arguments[0])
         self.options.append((*arguments[5:], *(() if is_log_read else ("unread",)), *programs))
         with subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(70)"]) as process:
             yield ServerProcess(9, process)
@@ -58,6 +60,13 @@ def test_rows_of_the_same_setup_share_a_server(started: Started):
     servers.close()
     assert started.options == [KEYS.options, (), ("unread",), ("benchmarks.isolation.slow_disk",)]
     assert started.num_ended == 4
+
+
+def test_a_row_may_want_another_model(started: Started):
+    servers = Servers(Model(Path("folder/long"), 4096))
+    assert servers.of(PLAIN) is not servers.of(EXPERTS)
+    servers.close()
+    assert started.models == ["folder/long", "folder/experts"]
 
 
 @pytest.mark.parametrize(("is_last", "num_servers"), [(False, 1), (True, 3)])

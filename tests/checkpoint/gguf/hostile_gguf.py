@@ -208,6 +208,8 @@ METADATA |= {
         ("olmo2", "attention__scale", 0.5), ("glm4", "rope__dimension_sections", [1, 1, 0, 0]),
         ("glm4", "nextn_predict_layers", 1), ("exaone4", "nextn_predict_layers", 1),
         ("seed_oss", "expert_count", 8), ("mistral3", "expert_count", 8), ("mistral3", "logit_scale", 2.0),
+        # Experts have silu; these families have another activation.
+        ("gemma", "expert_count", 8), ("gemma2", "expert_count", 8), ("gemma3", "expert_count", 8),
     )
 }  # fmt: skip
 

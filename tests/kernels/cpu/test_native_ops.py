@@ -51,6 +51,7 @@ MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "qwen3": ("Qwen3", {"num_key_value_heads": 4}),
     "capped": ("Qwen3", {"head_dim": 256}),
     "normed after": ("Llama", {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24}),
+    "experts": ("Qwen2Moe", {"mlp_only_layers": [1]}),
 }
 # Of models that get norms which their files lack: the fields of their specs that differ.
 CHANGES: dict[str, dict[str, object]] = {

@@ -4,13 +4,18 @@ import { Follower } from "../../../app/static/shell/follower.js";
 
 let log;
 let contents;
+let floor;
 let isFollowing;
 /** Let the contents have a height. */
 let resize;
 
 beforeEach(() => {
   log = Object.assign(new EventTarget(), { scrollTop: 0, scrollHeight: 0, clientHeight: 100 });
-  contents = Object.assign(new EventTarget(), { firstElementChild: {} });
+  contents = Object.assign(new EventTarget(), {
+    firstElementChild: {},
+    getBoundingClientRect: () => ({ height: log.scrollHeight }),
+  });
+  floor = { style: { height: "" } };
   isFollowing = true;
   globalThis.ResizeObserver = /** @type {any} */ (class {
     constructor(onResize) {
@@ -22,7 +27,7 @@ beforeEach(() => {
 
     observe() {}
   });
-  new Follower(log, contents, (now) => (isFollowing = now));
+  new Follower(log, contents, floor, (now) => (isFollowing = now));
   resize(1000);
 });
 
@@ -46,6 +51,15 @@ test("the end is followed while it grows, and after the user has scrolled back t
   scroll(1000);
   resize(1200);
   assert.deepEqual([isFollowing, log.scrollTop], [true, 1200]);
+});
+
+test("the floor is as high as the contents, followed or not", () => {
+  assert.equal(floor.style.height, "1000px");
+  resize(900);
+  assert.equal(floor.style.height, "900px");
+  scroll(500);
+  resize(1100.5);
+  assert.deepEqual([isFollowing, floor.style.height], [false, "1100.5px"]);
 });
 
 test("what the user unfolds stays where it is read from", () => {

@@ -15,14 +15,19 @@ from tests.text.answer.answers import SCHEMAS, TOOLS, Call, calls_of, parse, tex
 from tests.text.templates import GEMMA_3
 from tests.text.toys import toy
 
-# A name on the first line of an assistant's message is its metadata; results are observations.
+# A name on the first line of an assistant's message is its metadata; results are observations. Public copies of the
+# template agree: system messages come first, and all tools stand in one of their own.
 GLM_4 = """[gMASK]<sop>
-{%- for tool in tools or [] %}{{ '<|system|>\\n## ' ~ tool.function.name ~ '\\n' ~ tool.function | tojson }}{% endfor %}
-{%- for message in messages %}
+{%- if tools %}{{ '<|system|>\\n# Tools' }}{% endif %}
+{%- for tool in tools or [] %}
+    {{- '\\n\\n## ' ~ tool.function.name ~ '\\n\\n' ~ tool.function | tojson(indent=4) }}
+{%- endfor %}
+{%- for message in messages if message.role == 'system' %}{{ '<|system|>\\n' ~ message.content }}{% endfor %}
+{%- for message in messages if message.role != 'system' %}
     {%- set visible = message['content'].split('</think>')[-1].strip() %}
     {%- if message['role'] == 'assistant' and message.get('metadata', '') %}
         {{- '<|assistant|>' ~ message.metadata ~ '\\n' ~ visible }}
-    {%- elif message['role'] in ('system', 'user', 'assistant') %}
+    {%- elif message['role'] in ('user', 'assistant') %}
         {{- '<|' ~ message['role'] ~ '|>\\n' ~ visible }}
     {%- elif message['role'] == 'observation' %}
         {{- '<|observation|>\\n' ~ visible }}
@@ -46,20 +51,27 @@ SEED_OSS = """{%- if tools %}{{ bos_token ~ 'system\\n' ~ tools | tojson ~ eos_t
 {%- endfor %}
 {%- if add_generation_prompt %}{{ bos_token ~ 'assistant\\n' }}{% endif %}"""
 
+# Without reasoning an answer begins with an empty block of it; the results of calls after each other are one message.
 EXAONE_4 = """{%- if tools %}{{ '[|system|]\\n' ~ tools | tojson ~ '[|endofturn|]\\n' }}{% endif %}
 {%- for message in messages %}
-    {{- '[|' ~ message.role ~ '|]\\n' }}
-    {%- if message.role == 'assistant' %}{{ (message.content or '').split('</think>')[-1] }}
+    {%- set is_next_tool = not loop.last and loop.nextitem.role == 'tool' %}
+    {%- if message.role == 'tool' and loop.previtem.role == 'tool' %}{{ '\\n' }}
+    {%- else %}{{ '[|' ~ message.role ~ '|]\\n' }}
+    {%- endif %}
+    {%- if message.role == 'assistant' %}
+        {{- '<think>\\n\\n</think>\\n\\n' ~ (message.content or '').split('</think>')[-1] }}
         {%- for call in message.tool_calls or [] %}
             {{- '<tool_call>{"name": "' ~ call.function.name ~ '", "arguments": ' }}
             {{- call.function.arguments | tojson ~ '}</tool_call>' ~ ('' if loop.last else '\\n') }}
         {%- endfor %}
-    {%- elif message.role == 'tool' %}{{ '<tool_result>' ~ message.content ~ '</tool_result>' }}
+    {%- elif message.role == 'tool' %}{{ '<tool_result>' ~ {'result': message.content} | tojson ~ '</tool_result>' }}
     {%- else %}{{ message.content }}
     {%- endif %}
-    {{- '[|endofturn|]\\n' }}
+    {{- '' if message.role == 'tool' and is_next_tool else '[|endofturn|]\\n' }}
 {%- endfor %}
-{%- if add_generation_prompt %}{{ '[|assistant|]\\n' ~ ('<think>\\n' if enable_thinking else '') }}{% endif %}"""
+{%- if add_generation_prompt %}
+    {{- '[|assistant|]\\n<think>\\n' ~ ('' if enable_thinking else '\\n</think>\\n\\n') }}
+{%- endif %}"""
 
 MINISTRAL_3 = """{{- bos_token }}
 {%- if tools %}{{ '[AVAILABLE_TOOLS]' ~ tools | tojson ~ '[/AVAILABLE_TOOLS]' }}{% endif %}

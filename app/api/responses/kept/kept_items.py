@@ -14,7 +14,7 @@ import orjson
 from app.api.body.tool_messages import MAX_ID_CHARS
 from app.api.responses.answered_response import AnsweredResponse
 from app.api.responses.asked import AskedResponse
-from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES, MAX_ITEMS
+from app.api.responses.item_kinds import MAX_CONVERSATION_BYTES, MAX_ITEMS, READ_FIELDS
 from app.api.responses.open_items import ID_BYTES
 from app.api.wire.resumable_answer import Resumable
 from app.contract.errors import InvalidValue, PreviousResponseNotFound, ResponseInProgress, StreamNotFound
@@ -139,7 +139,13 @@ def _items_of(stream: LiveStream) -> list[object]:
         position += len(delta.token_ids) or 1
     if 0 in stream.ends:
         answered.finish(stream.ends[0].reason)
-    return [*orjson.loads(asked.own_items), *msgspec.to_builtins(answered.output)]
+    return [*map(_read_fields, orjson.loads(asked.own_items)), *msgspec.to_builtins(answered.output)]
+
+
+def _read_fields(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an item that was checked when it came, with the fields that are read: those of all items are many."""
+    names = READ_FIELDS.get(item.get("type") or "message", ("type",))
+    return {name: item[name] for name in names if name in item}
 
 
 def listed_items(stream: LiveStream) -> list[dict[str, Any]]:

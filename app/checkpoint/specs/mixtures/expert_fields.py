@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.checkpoint.expert_names import ExpertNames
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import Activation, ExpertSpec, ModelSpec
 from app.checkpoint.tensor_names import TensorNames
@@ -12,11 +13,7 @@ from app.checkpoint.tensor_names import TensorNames
 _MAX_EXPERTS = 100_000
 
 STACKED = TensorNames(
-    experts={
-        "gate_proj": "mlp.experts.gate_up_proj",
-        "up_proj": "mlp.experts.gate_up_proj",
-        "down_proj": "mlp.experts.down_proj",
-    }
+    experts=ExpertNames(gate="mlp.experts.gate_up_proj", up="mlp.experts.gate_up_proj", down="mlp.experts.down_proj")
 )
 """Where all experts of a layer are one tensor, as transformers has them in memory."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.checkpoint.expert_names import ExpertNames
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import ModelSpec, RouterScores
 from app.checkpoint.specs.family import Given
@@ -22,18 +23,18 @@ _MODULES = {
 }
 GRANITE_MOE_NAMES = TensorNames(
     _MODULES,
-    experts={
-        "gate_proj": "block_sparse_moe.input_linear.weight",
-        "up_proj": "block_sparse_moe.input_linear.weight",
-        "down_proj": "block_sparse_moe.output_linear.weight",
-    },
+    experts=ExpertNames(
+        gate="block_sparse_moe.input_linear.weight",
+        up="block_sparse_moe.input_linear.weight",
+        down="block_sparse_moe.output_linear.weight",
+    ),
     other=TensorNames(
         _MODULES | {"mlp.gate": "block_sparse_moe.router"},
-        experts={
-            "gate_proj": "block_sparse_moe.experts.gate_up_proj",
-            "up_proj": "block_sparse_moe.experts.gate_up_proj",
-            "down_proj": "block_sparse_moe.experts.down_proj",
-        },
+        experts=ExpertNames(
+            gate="block_sparse_moe.experts.gate_up_proj",
+            up="block_sparse_moe.experts.gate_up_proj",
+            down="block_sparse_moe.experts.down_proj",
+        ),
     ),
 )
 _COUNT = "num_local_experts"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.checkpoint.expert_names import ExpertNames
 from app.checkpoint.fields import Fields
 from app.checkpoint.spec import LayerSpec, ModelSpec
 from app.checkpoint.specs.decoder_fields import read_decoder
@@ -14,11 +15,11 @@ from app.checkpoint.tensor_names import TensorNames
 
 MIXTRAL_NAMES = TensorNames(
     modules={"mlp.gate": "block_sparse_moe.gate"},
-    experts={
-        "gate_proj": "block_sparse_moe.experts.*.w1.weight",
-        "up_proj": "block_sparse_moe.experts.*.w3.weight",
-        "down_proj": "block_sparse_moe.experts.*.w2.weight",
-    },
+    experts=ExpertNames(
+        gate="block_sparse_moe.experts.*.w1.weight",
+        up="block_sparse_moe.experts.*.w3.weight",
+        down="block_sparse_moe.experts.*.w2.weight",
+    ),
     other=STACKED,
 )
 _MAX_POSITION = 131072

@@ -193,5 +193,5 @@ class NativeBackend(HostBackend):
         recorder = Recorder(self._library)
         decoder = self._decoder(weights, batch.buffers, recorder, torch.float32)
         graph = RecordedGraph(decoder, recorder, Recorder(self._library), caches, arena, batch.buffers)
-        self.activation_memory = recorder.quantized_bytes
+        self.activation_memory = recorder.activation_bytes
         return graph

@@ -16,9 +16,9 @@ from app.text.grammar.children.shared_lexer import SharedLexer
 from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_sizes import MAX_BYTES
 
-LOOK_S = 20.0
-TRIM_GROWTH_BYTES, MAX_GROWTH_BYTES = 16 * 2**20, 32 * 2**20
-"""Of the process since it began: from the first on, what is free in it goes back to the system."""
+LOOK_S = 10.0
+MAX_GROWTH_BYTES = 32 * 2**20
+"""Of the process since it began, without what is free in it."""
 MAX_SPENT = 2
 """A sequence that has spent so many lexers begins again with one of its own, and does not end others' any more."""
 MAX_OWN = 4
@@ -83,16 +83,16 @@ class KeptGrammars:
     def _is_kept(self, grammar: Grammar, lexer: SharedLexer) -> bool:
         return self._lexers.get(grammar, (None, 0))[0] is lexer
 
-    def drop_grown(self) -> None:
-        """Look every LOOK_S seconds how far the process has grown; drop all beyond MAX_GROWTH_BYTES. Called often.
+    def shrink(self) -> None:
+        """Give free memory back every LOOK_S seconds, and drop all grammars beyond MAX_GROWTH_BYTES. Called often.
 
-        Matching lets grammars grow beyond what they took when they were compiled, which takes little.
+        Matching lets grammars grow beyond what they took when they were compiled, which takes little. Matchers live as
+        long as answers and are freed between what lexers keep: the heap would have the size of its busiest moment.
         """
         if (now := self._clock()) < self._look_at:
             return
         self._look_at = now + LOOK_S
-        if self._growth() > TRIM_GROWTH_BYTES:
-            trim_heap()
+        trim_heap()
         if self._growth() > MAX_GROWTH_BYTES:
             with self._lock:
                 self._lexers.clear()

@@ -371,7 +371,7 @@ class MaskWorker:
                 self._times.forget()
                 self._jobs.begun.wait(IDLE_S)
             self._times.arm()
-            self._grammars.drop_grown()
+            self._grammars.shrink()
             time.sleep(TICK_S)
             self._jobs.share()
             with self._sending:

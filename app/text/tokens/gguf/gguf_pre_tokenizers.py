@@ -122,7 +122,7 @@ PRE_TYPES = {
     "phi-2": PreType(_gpt_2),
     "mpt": PreType(_gpt_2, is_composed=True),
     "olmo": PreType(_gpt_2, is_composed=True),
-    # Not compared: the rule is that of its publisher in llama.cpp, and the composition that of the later EXAONE 4.5.
+    # Not compared: llama.cpp, where its publisher added it, has GPT-2's rule; the composition is that of EXAONE 4.5.
     "exaone4": PreType(_gpt_2, is_composed=True),
     "falcon": PreType(_falcon),
     "seed-coder": PreType(partial(_split, _SEED)),  # Seed-OSS

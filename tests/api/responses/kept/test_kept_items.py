@@ -8,7 +8,7 @@ import pytest
 
 from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.responses.kept import kept_items
-from app.api.responses.kept.kept_items import Conversations
+from app.api.responses.kept.kept_items import Conversations, listed_items
 from app.streaming.kept.live_stream import LiveStream
 from tests.api.responses.kept.kept_client import PATH, TOOLS, kept_client, script
 from tests.api.serving import until
@@ -45,6 +45,29 @@ async def test_the_prompt_of_a_turn_is_that_of_the_whole_conversation_sent_at_on
     assert by_id == at_once
     assert third["previous_response_id"] == second["id"]
     assert counted.json()["input_tokens"] == len(by_id)
+
+
+async def test_of_earlier_inputs_only_what_is_read_makes_objects():
+    """A conversation of large items that say nothing would take 25 times its JSON each time it goes on."""
+    silent = {"type": "reasoning", "summary": [], "encrypted_content": [{}] * 10}
+    call = {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}, "id": "lsh_1", "x": [{}]}
+    result = {"type": "local_shell_call_output", "id": "c", "output": "a file", "status": "completed"}
+    search = {"type": "web_search_call", "action": [{}] * 10}
+    async with kept_client(Script(answer=["Yes."])) as client:
+        message = {"role": "user", "content": "How warm?", "x": [{}]}
+        first = await client.create([message, silent, call, result, search])
+        stream = client.kept.find(first["id"], None)
+        *items, answer = Conversations(client.kept, None).items_of(first["id"])
+        listed = listed_items(stream)
+    assert items == [
+        {"role": "user", "content": "How warm?"},
+        {"type": "reasoning", "summary": []},
+        {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "c", "output": "a file"},
+        {"type": "web_search_call"},
+    ]
+    assert answer["type"] == "message"
+    assert listed[1]["encrypted_content"] == [{}] * 10
 
 
 async def test_instructions_are_not_inherited():

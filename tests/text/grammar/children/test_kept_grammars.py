@@ -13,7 +13,6 @@ from app.text.grammar.children.kept_grammars import (
     MAX_GROWTH_BYTES,
     MAX_OWN,
     MAX_SPENT,
-    TRIM_GROWTH_BYTES,
     KeptGrammars,
 )
 from app.text.grammar.children.shared_lexer import SharedLexer
@@ -113,15 +112,15 @@ def test_all_are_dropped_where_the_process_has_grown():
     only = kept.lexer(A)
     kept.keep(A, only, 1)
     num_bytes += MAX_GROWTH_BYTES + 1
-    kept.drop_grown()
+    kept.shrink()
     assert kept.lexer(A) is only, "it does not look that often"
     now += LOOK_S
-    kept.drop_grown()
+    kept.shrink()
     assert kept.lexer(A) is not only
     only, num_bytes = kept.lexer(A), 100 + MAX_GROWTH_BYTES
     kept.keep(A, only, 1)
     now += LOOK_S
-    kept.drop_grown()
+    kept.shrink()
     assert kept.lexer(A) is only
 
 
@@ -130,11 +129,29 @@ def test_what_is_free_goes_back_before_anything_is_dropped(monkeypatch: pytest.M
 
     def trim() -> None:
         nonlocal num_bytes
-        num_bytes = TRIM_GROWTH_BYTES
+        num_bytes = MAX_GROWTH_BYTES
 
     monkeypatch.setattr(kept_grammars, "trim_heap", trim)
     kept = KeptGrammars(lambda: now, lambda: num_bytes)
     only, num_bytes = kept.lexer(A), 2 * MAX_GROWTH_BYTES
     now += LOOK_S
-    kept.drop_grown()
-    assert num_bytes == TRIM_GROWTH_BYTES and kept.lexer(A) is only
+    kept.shrink()
+    assert num_bytes == MAX_GROWTH_BYTES and kept.lexer(A) is only
+
+
+def test_what_is_free_goes_back_however_little_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Else each busiest moment would leave a little for good."""
+    num_trims = 0
+
+    def trim() -> None:
+        nonlocal num_trims
+        num_trims += 1
+
+    monkeypatch.setattr(kept_grammars, "trim_heap", trim)
+    times = iter([0, LOOK_S - 1, LOOK_S, 2 * LOOK_S - 1, 2 * LOOK_S])
+    kept = KeptGrammars(lambda: next(times), lambda: 100)
+    counts = []
+    for _ in range(4):
+        kept.shrink()
+        counts.append(num_trims)
+    assert counts == [0, 1, 1, 2]

@@ -1,0 +1,120 @@
+"""Crafted mixtures of experts: each field of each family wrong in several ways, and tensors that do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.checkpoint.specs import published_mixtures as published
+from tests.checkpoints import tiny
+
+_COUNTS: tuple[Any, ...] = ("many", 0, -3, 2.5, None, 2**63, [8])
+_FLAGS: tuple[Any, ...] = ("yes", 1)
+_LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]])
+
+_WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "mixtral": (
+        published.MIXTRAL_8X7B,
+        {
+            "num_local_experts": (*_COUNTS[:4], *_COUNTS[5:]), "num_experts_per_tok": (*_COUNTS[:4], 9, 10**9),
+            "hidden_act": ("gelu", "relu", 3), "sliding_window": ("wide", 0, -1, 2.5), "intermediate_size": _COUNTS,
+        },
+    ),
+    "qwen 2 moe": (
+        published.QWEN_15_MOE_A27B,
+        {
+            "moe_intermediate_size": (*_COUNTS[:4], *_COUNTS[5:]), "shared_expert_intermediate_size": _COUNTS[:4],
+            "num_experts": (*_COUNTS[:4], 3), "norm_topk_prob": _FLAGS, "qkv_bias": _FLAGS,
+            "mlp_only_layers": _LAYERS, "hidden_act": ("gelu_pytorch_tanh",),
+        },
+    ),
+    "qwen 3 moe": (
+        published.QWEN_3_30B_A3B,
+        {
+            "num_experts": (*_COUNTS[:4], 2**31, 2084, 7), "num_experts_per_tok": (*_COUNTS[:4], 129),
+            "decoder_sparse_step": (*_COUNTS[:4], [2]), "mlp_only_layers": _LAYERS, "norm_topk_prob": _FLAGS,
+            "moe_intermediate_size": _COUNTS[:4], "use_sliding_window": _FLAGS, "attention_bias": _FLAGS,
+        },
+    ),
+    "granite moe": (
+        published.GRANITE_31_3B_A800M,
+        {
+            "num_local_experts": (*_COUNTS[:4], 10**6), "num_experts_per_tok": (*_COUNTS[:4], 41),
+            "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, float("nan")),
+            "hidden_act": ("gelu",),
+        },
+    ),
+}  # fmt: skip
+
+HOSTILE_MIXTURES: dict[str, tuple[dict[str, Any], str]] = {
+    f"{family}: {field} {value!r:.60}": (config | {field: value}, field)
+    for family, (config, fields) in _WRONG.items()
+    for field, values in fields.items()
+    for value in values
+}
+"""The configurations, and the field that the error must name."""
+
+_COUNT = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 1}
+_LAYER = "model.layers.0."
+_FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    "mixtral": (
+        "Mixtral", _COUNT,
+        ("block_sparse_moe.gate.weight", "block_sparse_moe.experts.0.w1.weight",
+         "block_sparse_moe.experts.3.w2.weight"),
+    ),
+    "qwen 2 moe": (
+        "Qwen2Moe", {"num_hidden_layers": 1},
+        ("mlp.experts.5.down_proj.weight", "mlp.shared_expert.up_proj.weight", "mlp.shared_expert_gate.weight"),
+    ),
+    "qwen 3 moe": (
+        "Qwen3Moe", {"num_hidden_layers": 1},
+        ("mlp.gate.weight", "mlp.experts.0.gate_proj.weight", "mlp.experts.2.up_proj.weight"),
+    ),
+    "granite moe": (
+        "GraniteMoe", _COUNT | {"residual_multiplier": 0.5},
+        ("block_sparse_moe.router.layer.weight", "block_sparse_moe.input_linear.weight",
+         "block_sparse_moe.output_linear.weight"),
+    ),
+}  # fmt: skip
+_DAMAGES: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "missing": lambda tensor: None,
+    "transposed": lambda tensor: tensor.transpose(-1, -2).contiguous(),
+    "short": lambda tensor: tensor[..., :-1].contiguous(),
+    "one more": lambda tensor: torch.cat((tensor, tensor[:1])),
+    "empty": lambda tensor: tensor[:0],
+    "flat": lambda tensor: tensor.flatten(),
+    "deep": lambda tensor: tensor[None],
+    "bytes": lambda tensor: tensor.to(torch.int8),
+    "doubles": lambda tensor: tensor.double(),
+}
+
+HOSTILE_TENSORS = {
+    f"{family}: {tensor} {damage}": (family, f"{_LAYER}{tensor}", damage)
+    for family, (_, _, tensors) in _FAMILIES.items()
+    for tensor in tensors
+    for damage in _DAMAGES
+}
+"""The family, the stored name of the tensor, and what is done to it, as `write_damaged` takes them."""
+
+
+def write_damaged(folder: Path, family: str, name: str, damage: str) -> None:
+    """Write a tiny model of which one tensor is damaged."""
+    architecture, fields, _ = _FAMILIES[family]
+    source = tiny(architecture, **fields)
+    for file in source.glob("*.json"):
+        shutil.copy(file, folder)
+    tensors = load_file(source / "model.safetensors")
+    changed = _DAMAGES[damage](tensors.pop(name))
+    save_file(tensors if changed is None else tensors | {name: changed}, folder / "model.safetensors")
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write a folder that has only a config.json."""
+    (folder / "config.json").write_text(json.dumps(config))
