@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from tests.api.resuming import RESUME, Event, events_of, told
-from tests.server.processes import HANG_S
-from tests.server.quick_start import serving
+from tests.server.processes import HANG_S, serving
 from tests.server.resumed_reading import CHAT, body, ids_of_calls, same, without_ends
 from tests.server.resumed_sockets import frames_until, opened, send
 from tests.server.test_resuming import CASES
