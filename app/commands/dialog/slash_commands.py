@@ -80,7 +80,8 @@ def _load(dialog: Dialog, argument: str) -> None:
         raise ConfigurationError("/load needs a file that /save or the chat page has written")
     path = _path(argument)
     dialog.take_up(read_file(path))  # whose file may have more than was read
-    dialog.say(f"loaded from {path}: {len(dialog.conversation.turns) // 2} questions with answers")
+    questions = len(dialog.conversation.turns) // 2
+    dialog.say(f"loaded from {path}: {questions} question{'s' if questions != 1 else ''} with answers")
     if dialog.conversation.turns:
         dialog.show_last_turn()
 

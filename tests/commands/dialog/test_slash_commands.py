@@ -69,7 +69,7 @@ def test_a_conversation_is_saved_and_loaded(capsys, tmp_path, name):
     talk(model, f"/load {file}", "b")
     assert roles(model.requests[1])[-3:] == [("user", "a"), ("assistant", "one"), ("user", "b")]
     out = capsys.readouterr().out
-    assert f"(saved in {file}" in out and f"(loaded from {file}: 1 questions with answers)\n> a\none\n" in out
+    assert f"(saved in {file}" in out and f"(loaded from {file}: 1 question with answers)\n> a\none\n" in out
     assert ("without the system message" in out) == (name == "talk.md")
 
 
