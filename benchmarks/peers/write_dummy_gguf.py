@@ -38,7 +38,7 @@ def write(shape: str, form: str, file: Path) -> None:
     writer = gguf.GGUFWriter(file, dummy.architecture)
     for name, value in dummy.metadata().items():
         if isinstance(value, int):
-            writer.add_uint32(name, value)
+            writer.add_uint32(name, int(value))
         else:
             writer.add_float32(name, value)
     add_words(writer, dummy)
