@@ -96,7 +96,11 @@ _CHOICE_RULE = (
 
 def repeated_tools(given: Iterable[Any]) -> list[Any]:
     """Return the tools that a client sent, once checked, as its response repeats them: functions with all fields."""
-    return [{**_FUNCTION_DEFAULTS, **tool} if tool.get("type") == "function" else tool for tool in given]
+    return [{**tool, **_missing_from(tool)} if tool["type"] == "function" else tool for tool in given]
+
+
+def _missing_from(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in _FUNCTION_DEFAULTS.items() if name not in tool}
 
 
 class RequestTools:
