@@ -136,8 +136,9 @@ def begun_response(asked: AskedResponse, status: Literal["queued", "in_progress"
     Instructions, tools and the schema of the text can be long. Twice in front of the first token they would be more
     than may be pending for a client, so they come with the end alone.
     """
-    short = {"instructions": None, "tools": (), "text": asked.short_text}
-    return ResponseObject(status=status, output=(), **short, **_repeated(asked))
+    return ResponseObject(
+        status=status, output=(), instructions=None, tools=(), text=asked.short_text, **_repeated(asked)
+    )
 
 
 def running_response(asked: AskedResponse, status: Literal["queued", "in_progress"]) -> ResponseObject:
