@@ -26,8 +26,6 @@ LONGEST = (
     "tests/e2e/test_page.py",
     "tests/e2e/test_flow.py",
     "tests/test_second_try.py",
-    "tests/commands/test_bench_serve.py",
-    "tests/loadgen/test_sweep.py",
     "tests/simulation/test_simulation.py",
     "tests/engine/execute/gpu/test_gpu_engine.py",
     "tests/engine/execute/gpu/test_launches.py",

@@ -1,8 +1,9 @@
 """A plugin of pytest that prints the files whose tests cost most: `pytest -p tests.slowest_files`.
 
 Files are ordered by their processor time, which depends little on what else the machine does: that of the process that
-runs the tests, and of the processes that it started and waited for. What is kept to the end of all tests, as the
-browser is, has a line of its own: it is no cost of the file that happens to be the last.
+runs the tests, and of the processes that it started and waited for, but not of those that `tests.server.forker` forks.
+What is kept to the end of all tests, as the browser is, has a line of its own: it is no cost of the file that happens
+to be the last.
 """
 
 from __future__ import annotations

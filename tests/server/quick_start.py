@@ -1,6 +1,7 @@
-"""Starts the command line in a process that is forked where torch is imported: in a quarter of the processor time.
+"""Starts the command line in a process that is forked where torch is imported: in a twelfth of the processor time.
 
-For tests of what a server does once it runs, and of how it ends. How it starts is shown by `tests.server.processes`.
+For tests of what a server does once it runs, and of how it ends. Tests of how it starts, and of what it imports, have
+`tests.server.processes`.
 """
 
 from __future__ import annotations

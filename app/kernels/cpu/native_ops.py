@@ -292,15 +292,20 @@ class Program:
     ) -> None:
         self.codes = tuple(step.code for step in steps)
         self._library = library
+        self._steps = steps
         self._max_threads = max_threads
-        self._kept = (*kept, *(step.fields for step in steps))
-        self._records = (Record * len(steps))(
+        self._kept = kept
+        self.records = (Record * len(steps))(
             *(Record(step.code, step.rows, ctypes.addressof(step.fields)) for step in steps)
         )
 
+    def part(self, begin: int, end: int) -> Program:
+        """Return the program of the steps [begin, end)."""
+        return Program(self._library, self._steps[begin:end], self._max_threads, self._kept)
+
     def replay(self, num_tokens: int, num_outputs: int, num_threads: int, ticks: Tensor | None = None) -> None:
         """Run the step over its first rows; one call, which releases the GIL. For `ticks` see NativeLibrary.replay."""
-        self._library.replay(self._records, num_tokens, num_outputs, min(num_threads, self._max_threads), ticks)
+        self._library.replay(self.records, num_tokens, num_outputs, min(num_threads, self._max_threads), ticks)
 
 
 class NativeOps(RecordOps):

@@ -1,9 +1,14 @@
-"""The cells of `cpu --gguf`: a model, its number format, the instructions of the CPU, and a load. No torch."""
+"""The cells of `cpu --gguf` and `cpu --families`: a model, its number format, the instructions of the CPU, and a load.
+
+No torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
+
+from benchmarks.cpu.gguf.dummies import DUMMIES
 
 SMOLLM2, QWEN3 = "smollm2", "q06"
 SHAPES = (SMOLLM2, QWEN3)
@@ -43,6 +48,7 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     **{kind: Format(kind, kind) for kind in ("Q4_0", "Q4_K_M", "Q6_K", "Q8_0")},
     "int8": Format(SOURCE, "Q8_0", "int8"),
+    "BF16": Format("BF16", "BF16"),
 }
 
 SETS: Mapping[str, str | None] = {"native": None, "avx2": "avx2"}
@@ -86,3 +92,38 @@ class Cell(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.shape} {self.format} {self.set}"
+
+
+class Subject(NamedTuple):
+    """What one run measures: its name, the file of its results, and by shapes the formats and SETS of their cells."""
+
+    name: str
+    result: str
+    formats: Mapping[str, tuple[str, ...]]
+    sets: tuple[str, ...]
+
+    @property
+    def known_formats(self) -> list[str]:
+        """The formats of any cell."""
+        return list(dict.fromkeys(form for forms in self.formats.values() for form in forms))
+
+    def cells(self, shapes: Collection[str], formats: Collection[str], sets: Collection[str]) -> list[Cell]:
+        """Return the cells of some shapes, formats and sets."""
+        return [
+            Cell(shape, form, name)
+            for shape, forms in self.formats.items()
+            for form in forms
+            for name in self.sets
+            if shape in shapes and form in formats and name in sets
+        ]
+
+
+_QUANTIZED = ("Q4_0", "Q4_K_M", "Q6_K", "Q8_0", "int8")
+GGUF = Subject("cpu --gguf", "cpu_gguf.json", dict.fromkeys(SHAPES, _QUANTIZED), tuple(SETS))
+# In bf16 both sides of a mixture would not fit the memory of a small machine.
+FAMILIES = Subject(
+    "cpu --families",
+    "cpu_families.json",
+    {name: ("Q4_K_M", "Q8_0" if dummy.is_mixture else "BF16") for name, dummy in DUMMIES.items()},
+    ("native",),
+)

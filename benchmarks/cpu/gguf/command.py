@@ -1,6 +1,7 @@
-"""`python -m benchmarks cpu --gguf`: Quire and llama.cpp on the same GGUF files, with all instructions and with AVX2.
+"""`python -m benchmarks cpu --gguf` and `--families`: Quire and llama.cpp on the same GGUF files.
 
-Needs `make peers`; SmolLM2's files need `make real-model` too.
+The former with all instructions and with AVX2; the latter with dummy weights in the real shapes of other families and
+of mixtures of experts. Needs `make peers`; SmolLM2's files need `make real-model` too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tqdm import tqdm
 
 from app.contract.errors import ConfigurationError
 from app.observe.terminal import own_terminal
-from benchmarks.cpu.gguf.cells import FORMATS, SETS, SHAPES, Cell
+from benchmarks.cpu.gguf.cells import SETS, Subject
 from benchmarks.cpu.gguf.figures import Figures
 from benchmarks.cpu.gguf.files import Files
 from benchmarks.cpu.gguf.report import report
@@ -26,21 +27,20 @@ from benchmarks.limits import conclude
 from benchmarks.options import chosen
 from benchmarks.stopping import stopped_by_signals
 
-RESULT = "cpu_gguf.json"
 
-
-def make_plan(shapes: str | None, formats: str | None, sets: str | None, rounds: int) -> Plan:
-    """Return the cells to measure, by comma-separated names; None means all.
+def make_plan(subject: Subject, shapes: str | None, formats: str | None, sets: str | None, rounds: int) -> Plan:
+    """Return the cells of a subject to measure, by comma-separated names; None means all.
 
     Raises:
-        ConfigurationError: an unknown name.
+        ConfigurationError: an unknown name, or nothing to measure.
     """
-    cells = [
-        Cell(shape, form, name)
-        for shape in chosen(shapes, SHAPES, "shapes")
-        for form in chosen(formats, tuple(FORMATS), "dtypes")
-        for name in chosen(sets, tuple(SETS), "sets")
-    ]
+    cells = subject.cells(
+        chosen(shapes, tuple(subject.formats), "shapes"),
+        chosen(formats, subject.known_formats, "dtypes"),
+        chosen(sets, tuple(SETS), "sets"),
+    )
+    if not cells:
+        raise ConfigurationError(f"nothing is left to measure: {subject.name} has no cell of these names")
     return Plan(cells, rounds)
 
 
@@ -55,16 +55,16 @@ def check_peers(plan: Plan) -> None:
     programs.append(program_folder("native") / "llama-quantize")
     for program in programs:
         if not program.exists():
-            raise ConfigurationError(f"--gguf needs {program}; `make peers PEERS='llama.cpp gguf'` builds it.")
+            raise ConfigurationError(f"GGUF files need {program}; `make peers PEERS='llama.cpp gguf'` builds it.")
 
 
-def run(args: argparse.Namespace, plan: Plan, about: dict[str, Any]) -> int:
+def run(args: argparse.Namespace, subject: Subject, plan: Plan, about: dict[str, Any]) -> int:
     """Measure, print and write the figures; exit code 1 where Quire is slower than required, or a cell was left out."""
     check_peers(plan)
-    figures = Figures({**about, "rounds": plan.rounds})
+    figures = Figures({"benchmark": subject.name, **about, "rounds": plan.rounds})
     folder = PEERS / "models"
     folder.mkdir(exist_ok=True)
-    out: Path = args.out / RESULT
+    out: Path = args.out / subject.result
     with stopped_by_signals(), tqdm(total=len(plan.cells), unit="cell") as bar:
 
         def done() -> None:

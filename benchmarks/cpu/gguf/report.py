@@ -1,4 +1,4 @@
-"""The figures of `cpu --gguf` in the terminal. No torch."""
+"""The figures of `cpu --gguf` and `--families` in the terminal. No torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LESS_EXACT = "faster at a larger KL"
 
 
 def report(figures: Figures, terminal: Terminal) -> list[str]:
-    """Return the lines of the report: the contents of the files, and a line for each cell and load.
+    """Return the lines of the report: contents of the files, a line for each cell and load, and what else is judged.
 
     `reading` is the share of the machine's reading of memory that the matrices alone take; KL are divergences from the
     file's weights in float32, in nats.
@@ -25,7 +25,8 @@ def report(figures: Figures, terminal: Terminal) -> list[str]:
         return []
     files = {f"{cell.cell.shape} {cell.cell.format}": str(cell.contents) for cell in cells}
     rows = [_row(cell, load) for cell in cells for load in LOADS]
-    return ["", *(f"{name}: {what}" for name, what in files.items()), "", *table(terminal, HEAD, rows)]
+    further = [str(verdict) for cell in cells for verdict in cell.verdicts()[len(LOADS) :]]
+    return ["", *(f"{name}: {what}" for name, what in files.items()), "", *table(terminal, HEAD, rows), *further]
 
 
 def _row(figures: CellFigures, load: Load) -> list[str]:

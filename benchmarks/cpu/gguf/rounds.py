@@ -11,7 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.cpu.gguf.cells import FORMATS, SETS, SMOLLM2, Cell
+from benchmarks.cpu.gguf.cells import FORMATS, LOADS, SETS, SMOLLM2, Cell
+from benchmarks.cpu.gguf.dummies import DUMMIES
 from benchmarks.cpu.gguf.figures import CellFigures, Figures, Quality
 from benchmarks.cpu.gguf.files import Files, contents
 from benchmarks.cpu.gguf.sides import LlamaCppFile, QuireFile, environ_of, program_folder
@@ -45,17 +46,25 @@ class Rounds:
                 self._cell(cell)
             except SideFailed as error:
                 self._figures.left_out.append(f"{cell} is left out: {error}")
+            finally:
+                self._files.discard(cell.shape, FORMATS[cell.format].theirs)
             self._done()
 
     def _cell(self, cell: Cell) -> None:
         form = FORMATS[cell.format]
         self._begin(f"{cell}: its files")
         ours, theirs = (self._files.file(cell.shape, kind) for kind in (form.ours, form.theirs))
-        figures = CellFigures(cell, contents(theirs), self._quality(cell, ours, theirs))
+        is_dummy = cell.shape in DUMMIES
+        figures = CellFigures(cell, contents(theirs), None if is_dummy else self._quality(cell, ours, theirs))
         self._begin(f"{cell}: loading")
         llama_cpp = LlamaCppFile(theirs, cell.set, self._files.folder / "llama.cpp.log")
-        with closing(QuireFile.open(ours, form.quantization, cell.set, self._files.folder / "Quire.log")) as quire:
+        log = self._files.folder / "Quire.log"
+        with closing(QuireFile.open(ours, form.quantization, cell.set, log, is_dummy)) as quire:
             self._figures.cells.append(figures)
+            figures.loading_s = {side.name: side.loading_s for side in (quire, llama_cpp)}
+            figures.passing_bytes = quire.passing_bytes
+            if figures.contents.num_experts:
+                figures.distinct = {load.name: quire.distinct_experts(load) for load in LOADS if load.num_steps}
             self._figures.commands |= {f"{side.name}, {cell}": side.settings for side in (quire, llama_cpp)}
             for turn in range(self._plan.rounds):
                 self._begin(f"{cell}: round {turn + 1}")

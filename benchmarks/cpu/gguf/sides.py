@@ -1,4 +1,4 @@
-"""The two sides of `cpu --gguf`, each with one file open: tokens per second under a load."""
+"""The two sides of `cpu --gguf` and `--families`, each with one file open: tokens per second under a load."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import shlex
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from app.checkpoint.gguf.gguf_files import GgufFiles
 from benchmarks.cpu.cells import KV_CACHE_BYTES, OURS, draw_prompts
@@ -22,17 +24,34 @@ Rates = dict[str, float]
 """Tokens per second by the name of the load."""
 
 
+class Loading(NamedTuple):
+    """The seconds of opening a model, and the most memory meanwhile beyond what stays."""
+
+    seconds: float
+    passing_bytes: int
+
+
 class QuireFile:
-    """Quire with one model open, in a process that is stopped between measurements."""
+    """Quire with one model open, in a process that is stopped between measurements.
+
+    Attributes:
+        settings: how it was started.
+        loading_s: the seconds of opening the model.
+        passing_bytes: the most memory meanwhile beyond what stays.
+    """
 
     name = OURS
 
-    def __init__(self, side: Side, vocab_size: int, settings: str) -> None:
+    def __init__(self, side: Side, vocab_size: int, settings: str, loading: Loading, *, is_dummy: bool = False) -> None:
         self.settings = settings
+        self.loading_s = [loading.seconds]
+        self.passing_bytes = loading.passing_bytes
         self._side, self._vocab_size = side, vocab_size
+        # Dummies' likeliest tokens are soon the same in all rows, and so are their experts; llama.cpp's are random.
+        self._temperature = float(is_dummy)
 
     @classmethod
-    def open(cls, model: Path, quantization: str | None, set_name: str, log: Path) -> QuireFile:
+    def open(cls, model: Path, quantization: str | None, set_name: str, log: Path, is_dummy: bool = False) -> QuireFile:
         """Open a model with the kernels of one of SETS.
 
         Raises:
@@ -49,9 +68,10 @@ class QuireFile:
         opening = {"model": str(model), "settings": settings, "instruction_set": SETS[set_name]}
         side = Side(command, log, environ_of(set_name))
         try:
-            kernels = side.ask(do="open", **opening)["kernels"]
+            opened = side.ask(do="open", **opening)
             vocab_size = GgufFiles.open(model).tensors["token_embd.weight"].shape[0]
-            found = cls(side, vocab_size, f"{shlex.join(command)} {json.dumps(opening)} with the kernels for {kernels}")
+            how = f"{shlex.join(command)} {json.dumps(opening)} with the kernels for {opened.pop('kernels')}"
+            found = cls(side, vocab_size, how, Loading(**opened), is_dummy=is_dummy)
             found._warm_up()
         except BaseException:
             side.close()
@@ -68,6 +88,10 @@ class QuireFile:
     def read_rate(self, num_bytes: int) -> float:
         """Return how many bytes the machine reads per second, of so many."""
         return float(self._side.ask(do="probe", num_bytes=num_bytes)["read"])
+
+    def distinct_experts(self, load: Load) -> list[float]:
+        """Return how many experts of each layer have rows in a decode step, on average; none if it is no mixture."""
+        return list(map(float, self._ask("count", load, 1 + load.num_steps, "count")["distinct"]))
 
     def close(self) -> None:
         """End the process. Idempotent."""
@@ -88,13 +112,21 @@ class QuireFile:
         raise SideFailed(f"{load.num_steps} steps took no time; this machine is too busy to measure")
 
     def _seconds(self, load: Load, num_new: int, seed: str) -> float:
+        return float(self._ask("generate", load, num_new, seed)["seconds"])
+
+    def _ask(self, do: str, load: Load, num_new: int, seed: str) -> dict[str, Any]:
         prompts = draw_prompts([load.num_prompt] * load.batch, self._vocab_size, f"{load.name} {num_new} {seed}")
         new = [num_new] * load.batch
-        return float(self._side.ask(do="generate", how="", prompts=prompts, num_new_tokens=new)["seconds"])
+        return self._side.ask(do=do, how="", prompts=prompts, num_new_tokens=new, temperature=self._temperature)
 
 
 class LlamaCppFile:
-    """llama.cpp's program for one of SETS, which opens the file for each measurement."""
+    """llama.cpp's program for one of SETS, which opens the file for each measurement.
+
+    Attributes:
+        settings: how it is started.
+        loading_s: the seconds of each run that it did not measure.
+    """
 
     name = THEIRS
 
@@ -103,6 +135,7 @@ class LlamaCppFile:
         log.write_bytes(b"")
         self._flash_attention = self._bench.faster_attention(num_prompt=16, num_new=8)
         self.settings = shlex.join(self._bench.command(self._flash_attention, [1], 16, 16))
+        self.loading_s: list[float] = []
 
     def measure(self, turn: str) -> Rates:
         """Measure all loads, those of the same lengths in one run; raises SideFailed."""
@@ -114,7 +147,10 @@ class LlamaCppFile:
     def _run(self, loads: Sequence[Load]) -> Rates:
         num_prompt, num_steps = loads[0].num_prompt, loads[0].num_steps
         batches = [load.batch for load in loads for _ in range(load.repeats)]
-        rows = iter(self._bench.run(self._flash_attention, batches, num_prompt, num_steps or 1))
+        start = time.perf_counter()
+        found = self._bench.run(self._flash_attention, batches, num_prompt, num_steps or 1)
+        self.loading_s.append(time.perf_counter() - start - sum(row["t"] for row in found))
+        rows = iter(found)
         speed = "speed_tg" if num_steps else "speed_pp"
         return {load.name: statistics.median(next(rows)[speed] for _ in range(load.repeats)) for load in loads}
 

@@ -19,7 +19,7 @@ echo "noise on standard error" >&2
 [ -e "$0.fails" ] && exit 3
 case "$*" in *"-fa on"*) speed=200 ;; *) speed=300 ;; esac
 for batch in $(echo "$*" | sed 's/.*-npl \\([0-9,]*\\).*/\\1/' | tr , ' '); do
-    echo "{\\"pl\\": $batch, \\"speed_pp\\": 1000.5, \\"speed_tg\\": 99.5, \\"speed\\": $speed}"
+    echo "{\\"pl\\": $batch, \\"speed_pp\\": 1000.5, \\"speed_tg\\": 99.5, \\"speed\\": $speed, \\"t\\": 0}"
 done
 """
 

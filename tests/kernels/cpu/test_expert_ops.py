@@ -88,6 +88,23 @@ def test_a_row_has_its_bits_alone_and_in_any_company_and_order(name: str, form: 
     assert torch.equal(compute(NativeOps(library), mixture, x_TD), whole)
 
 
+@pytest.mark.parametrize("form", ["float32", "int8"])
+def test_large_experts_are_computed_in_pieces(form: str, library: NativeLibrary):
+    """One owner has several pieces of each expert, the last one shorter, and a panel that no other one pairs with."""
+    spec = replace(SPECS["softmax"], width=5000)
+    packed, plain, dtype = mixtures(spec, form)
+    for count in (1, 3, 40):
+        x_TD = rows_of(count, dtype)
+        ours = compute(NativeOps(library), packed, x_TD)
+        expected = compute(ReferenceOps(), plain, x_TD)
+        error = float((ours.float() - expected.float()).norm() / expected.float().norm())
+        assert error < 5 * FORMS[form][2], f"{count} rows"  # sums of 5000 products are less exact than of 24
+        assert torch.equal(compute(NativeOps(library), packed, x_TD[:1]), ours[:1])
+        torch.set_num_threads(3)
+        assert torch.equal(compute(NativeOps(library), packed, x_TD), ours)
+        torch.set_num_threads(1)
+
+
 def test_one_expert_may_have_all_rows_and_others_none(library: NativeLibrary):
     packed, plain, _ = mixtures(replace(SPECS["softmax"], count=6), "float32")
     packed.router_ED.zero_()

@@ -1,8 +1,8 @@
 // Mixtures of experts: which experts compute which tokens, and the products of each expert's tokens.
 //
 // What a record's threads share out must not depend on what the router says: a late thread may look when the next layer's
-// router has spoken already (see team.h). So rows are shared out, and panels, of which a thread computes those of all
-// experts; a thread that has claimed some may read what the router said.
+// router has spoken already (see team.h). So rows are shared out, and panels of all experts, whether these have rows or
+// not; a thread that has claimed some may read what the router said.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +13,9 @@
 
 namespace quire {
 namespace {
+
+// Of weights that are claimed at once: most experts of a mixture have no rows in a small step, but are claimed too.
+constexpr int64_t EXPERT_PIECE_BYTES = 256 << 10;
 
 void softmax(float *x, int64_t count) {
   const float most = *std::max_element(x, x + count);
@@ -97,7 +100,7 @@ void *row_of(const Matrix &m, int64_t row) {
 }
 
 // The product of an expert, whose rows begin at `first`.
-Linear product_of(const Experts &x, int32_t expert, int64_t first) {
+Linear product_of(const Experts &x, int64_t expert, int64_t first) {
   Linear linear = {x.weights[expert], x.x, x.quantized, x.out, x.epilogue, 0};
   linear.x.data = row_of(x.x, first);
   linear.quantized.data += first * x.quantized.stride;
@@ -115,21 +118,19 @@ void route(const Route &r, int64_t num_rows, Worker worker) {
   worker.each(num_rows > 0 ? 1 : 0, 1, [&](int64_t, int64_t) { sort(r, num_rows); });
 }
 
-// Two panels at once, far apart, if that leaves each thread some pieces: see Product::run_wide.
+// A thread has the same part of each expert's panels, so that their sizes and the router do not matter, and computes
+// expert after expert: its part of one is a long stream of memory.
 void experts(const Experts &x, int64_t num_pairs, Worker worker) {
   if (num_pairs == 0) return;
-  constexpr int64_t MIN_PIECES = 4;
-  const int64_t panels = num_panels(x.weights[0]), half = divide_up(panels, 2);
-  const bool takes_two = half >= MIN_PIECES * worker.count;
-  const int64_t pieces = takes_two ? half : panels;
-  const auto length = [&](int owner) { return worker.end(pieces, owner) - worker.begin(pieces, owner); };
-  worker.each_piece(length, [&](int owner, int64_t piece) {
-    const int64_t panel = worker.begin(pieces, owner) + piece;
-    const Panels some = {panel, takes_two && panel + half < panels ? half : 0};
-    for (int32_t e = 0; e < x.count; e++) {
-      const int64_t num_rows = x.starts[e + 1] - x.starts[e];
-      if (num_rows > 0) linear_panels(product_of(x, e, x.starts[e]), num_rows, some);
-    }
+  const int64_t panels = num_panels(x.weights[0]);
+  const int64_t size = piece_size(shape_of(x.weights[0]).panel_bytes, EXPERT_PIECE_BYTES);
+  const auto count = [&](int owner) { return worker.end(panels, owner) - worker.begin(panels, owner); };
+  const auto pieces = [&](int owner) { return num_pieces(count(owner), size); };
+  worker.each_piece([&](int owner) { return x.count * pieces(owner); }, [&](int owner, int64_t piece) {
+    const int64_t expert = piece / pieces(owner), index = piece % pieces(owner);
+    const int64_t first = x.starts[expert], num_rows = x.starts[expert + 1] - first;
+    if (num_rows == 0) return;
+    linear_piece(product_of(x, expert, first), num_rows, {worker.begin(panels, owner), count(owner), size, index});
   });
 }
 

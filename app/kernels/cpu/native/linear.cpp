@@ -6,7 +6,7 @@
 namespace quire {
 namespace {
 
-// `part` is all panels with a team, or some of them.
+// `part` is all panels with a team, or a piece of them.
 template <class Lanes, class Part> void multiply(const Linear &linear, int64_t num_rows, Part part) {
   Product<VectorTiles<Lanes>>(linear, num_rows).run(part);
 }
@@ -35,6 +35,6 @@ template <class Part> void multiply_any(const Linear &linear, int64_t num_rows, 
 
 void linear(const Linear &linear, int64_t num_rows, Worker worker) { multiply_any(linear, num_rows, worker); }
 
-void linear_panels(const Linear &linear, int64_t num_rows, Panels panels) { multiply_any(linear, num_rows, panels); }
+void linear_piece(const Linear &linear, int64_t num_rows, Piece piece) { multiply_any(linear, num_rows, piece); }
 
 }  // namespace quire

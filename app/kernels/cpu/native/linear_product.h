@@ -13,13 +13,20 @@ namespace quire {
 // Of weights that are claimed at once, about: more than claiming them costs, far less than a thread's part.
 constexpr int64_t PIECE_BYTES = 64 << 10;
 
-// The panels `first` and, with a distance, `first + distance`.
-struct Panels {
-  int64_t first, distance;
+// A piece of `count` neighbouring panels from `first` on: the `index`-th one, of `size` panels. The last one may have
+// fewer; all have as many as a wide tile takes, or a multiple.
+struct Piece {
+  int64_t first, count, size, index;
 };
 
-// As `linear`, for some panels; one thread.
-void linear_panels(const Linear &, int64_t num_rows, Panels);
+// The panels of a piece, and of how many pieces some panels consist.
+static inline int64_t piece_size(int64_t panel_bytes, int64_t bytes) {
+  return WIDE_PANELS * std::max<int64_t>(1, bytes / (WIDE_PANELS * panel_bytes));
+}
+static inline int64_t num_pieces(int64_t count, int64_t size) { return divide_up(count, size); }
+
+// As `linear`, for a piece; one thread.
+void linear_piece(const Linear &, int64_t num_rows, Piece);
 
 struct Shape {
   int64_t num_steps, panel_bytes;
@@ -58,14 +65,15 @@ template <class Tiles> class Product {
     }
   }
 
-  // Multiplies one panel, or two of them, without the team.
-  void run(Panels some) {
+  // Multiplies a piece, without the team.
+  void run(Piece piece) {
     if constexpr (Tiles::WIDE_ROWS > 0) {
-      if (num_rows <= Tiles::WIDE_ROWS && some.distance > 0) return multiply_wide(some.first, some.distance);
+      if (num_rows <= Tiles::WIDE_ROWS) return multiply_wide(piece);
     }
-    for (int64_t panel : {some.first, some.first + some.distance}) {
-      for (int64_t tile = 0; tile < num_tiles; tile++) multiply(panel, tile, {tile, num_tiles, false});
-      if (some.distance == 0) break;
+    const int64_t begin = piece.index * piece.size, end = std::min(begin + piece.size, piece.count);
+    for (int64_t i = begin; i < end; i++) {
+      const bool has_next = i + 1 < piece.count;
+      for (int64_t tile = 0; tile < num_tiles; tile++) multiply(piece.first + i, tile, {tile, num_tiles, has_next});
     }
   }
 
@@ -102,21 +110,22 @@ template <class Tiles> class Product {
     });
   }
 
-  // A wide tile takes one panel of each half of the owner's range: either half is one long stream of memory, as the
-  // hardware's prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4
-  // 70 %). A piece is some wide tiles; those that are left over come last, one by one.
   void run_wide(Worker worker, int64_t panels) {
-    const int64_t grain = std::max<int64_t>(1, PIECE_BYTES / (WIDE_PANELS * shape.panel_bytes));
-    const auto length = [&](int owner) {
-      const int64_t count = worker.end(panels, owner) - worker.begin(panels, owner);
-      return divide_up(count / WIDE_PANELS, grain) + count % WIDE_PANELS;
-    };
-    worker.each_piece(length, [&](int owner, int64_t piece) {
-      const int64_t begin = worker.begin(panels, owner), count = worker.end(panels, owner) - begin;
-      const int64_t num = count / WIDE_PANELS, num_pieces = divide_up(num, grain);
-      for (int64_t i = piece * grain; i < std::min(num, (piece + 1) * grain); i++) multiply_wide(begin + i, num);
-      if (piece >= num_pieces) multiply(begin + num * WIDE_PANELS + piece - num_pieces, 0, {0, 1, false});
+    const int64_t size = piece_size(shape.panel_bytes, PIECE_BYTES);
+    const auto count = [&](int owner) { return worker.end(panels, owner) - worker.begin(panels, owner); };
+    worker.each_piece([&](int owner) { return num_pieces(count(owner), size); }, [&](int owner, int64_t index) {
+      multiply_wide({worker.begin(panels, owner), count(owner), size, index});
     });
+  }
+
+  // A wide tile takes one panel of each half of the panels: either half is one long stream of memory, as the hardware's
+  // prefetching likes it. Neighbouring panels instead would be new streams each time (7-20 % slower, INT4 70 %). A panel
+  // that is left over comes last.
+  void multiply_wide(Piece piece) {
+    const int64_t half = piece.count / WIDE_PANELS, size = piece.size / WIDE_PANELS, begin = piece.index * size;
+    for (int64_t i = begin; i < std::min(half, begin + size); i++) multiply_wide(piece.first + i, half);
+    const bool is_last = (piece.index + 1) * piece.size >= piece.count;
+    if (is_last && half * WIDE_PANELS < piece.count) multiply(piece.first + piece.count - 1, 0, {0, 1, false});
   }
 
   // Tiles consist of parts of nearly equal size.
@@ -186,7 +195,7 @@ template <class Tiles> class Product {
 // Products with quantized panels, by the bytes of their activations.
 void multiply_bytes(const Linear &, int64_t num_rows, Worker);
 void multiply_words(const Linear &, int64_t num_rows, Worker);
-void multiply_bytes(const Linear &, int64_t num_rows, Panels);
-void multiply_words(const Linear &, int64_t num_rows, Panels);
+void multiply_bytes(const Linear &, int64_t num_rows, Piece);
+void multiply_words(const Linear &, int64_t num_rows, Piece);
 
 }  // namespace quire

@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// `part` is all panels with a team, or some of them.
+// `part` is all panels with a team, or a piece of them.
 template <class Part> void multiply(const Linear &linear, int64_t num_rows, Part part) {
   with_kind(linear.weight.type, [&](auto kind) {
     using Kind = decltype(kind);
@@ -26,6 +26,6 @@ template <class Part> void multiply(const Linear &linear, int64_t num_rows, Part
 }  // namespace
 
 void multiply_words(const Linear &linear, int64_t num_rows, Worker worker) { multiply(linear, num_rows, worker); }
-void multiply_words(const Linear &linear, int64_t num_rows, Panels panels) { multiply(linear, num_rows, panels); }
+void multiply_words(const Linear &linear, int64_t num_rows, Piece piece) { multiply(linear, num_rows, piece); }
 
 }  // namespace quire

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.cpu.cells import OURS
 from benchmarks.cpu.gguf.cells import LOADS, Cell
-from tests.benchmarks.cpu.gguf.samples import sample_cell, sample_figures
+from tests.benchmarks.cpu.gguf.samples import sample_cell, sample_figures, sample_mixture
 
 ONE, EIGHT, _, PROMPT = LOADS
 CELL = Cell("q06", "Q4_0", "avx2")
@@ -42,3 +42,44 @@ def test_the_json_has_all_values():
     assert cell["times"]["8 rows"] == {"ratio": 2.2, "required": 2.0, "is_met": True}
     assert cell["contents"]["types"] == {"Q4_K": 0.7, "Q6_K": 0.3}
     assert cell["quality"] == {"ours": 0.005, "theirs": 0.004}
+
+
+def test_each_round_is_compared_with_its_own_reading():
+    figures = sample_cell(CELL, 2.0)
+    figures.read_rates = [18e9, 10e9, 24e9]
+    assert figures.read_share(ONE) == pytest.approx(400e6 * 18 / 18e9)
+
+
+def test_of_experts_those_that_have_rows_are_read():
+    figures = sample_mixture()
+    assert [figures.step_bytes(load) for load in LOADS[:3]] == [340e6, 120e6 + 300e6 + 420e6, 1000e6]
+    assert figures.read_share(ONE) == pytest.approx(10 * 340e6 / 20e9)
+
+
+def test_dummies_are_judged_by_the_time_of_reading_and_by_loading_too():
+    verdicts = {verdict.limit.name: verdict for verdict in sample_mixture().verdicts()}
+    assert len(verdicts) == len(LOADS) + 5
+    assert verdicts["GGUF, reading, 1 row"].figure == pytest.approx(20e9 / (10 * 340e6))
+    assert (
+        verdicts["GGUF, loading beyond llama.cpp"].figure == pytest.approx(1.5)
+        and verdicts["GGUF, loading beyond llama.cpp"].is_missed
+    )
+    assert (
+        verdicts["GGUF, memory beyond what stays"].figure == pytest.approx(0.3)
+        and verdicts["GGUF, memory beyond what stays"].is_met
+    )
+    dense = sample_cell(Cell("olmo2", "BF16", "native"), 1.0)
+    dense.loading_s = {side: [1.0] for side in dense.rates}
+    assert [verdict.limit.name for verdict in dense.further_verdicts()] == [
+        "GGUF, reading, 1 row", "GGUF, loading beyond llama.cpp", "GGUF, memory beyond what stays",
+    ]  # fmt: skip
+
+
+def test_the_json_of_a_mixture_has_what_was_counted():
+    found = json.loads(json.dumps(sample_mixture().to_json()))
+    assert found["distinct_experts"]["8 rows"] == [6, 7] and found["step_bytes"]["8 rows"] == 840_000_000
+    assert found["loading_s"] == {"Quire": [5.0], "llama.cpp": [1.0, 2.0, 3.0]}
+    assert any(
+        line.startswith("mixtral Q8_0 native: GGUF, loading beyond llama.cpp is 1.5 s for each GB")
+        for line in found["verdicts"]
+    )

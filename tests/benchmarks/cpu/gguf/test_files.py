@@ -39,6 +39,34 @@ def test_contents_are_the_types_of_the_matrices_by_their_weights(tmp_path):
     assert str(found).endswith("MB: Q8_0 100%")
 
 
+def test_an_embedding_that_is_not_the_head_is_not_multiplied(tmp_path):
+    tied, untied = (
+        contents(tiny_gguf(tmp_path / f"{is_tied}.gguf", kind="Q8_0", tie_word_embeddings=is_tied))
+        for is_tied in (True, False)
+    )
+    assert untied.file_bytes > tied.file_bytes and untied.matrix_bytes == tied.matrix_bytes
+
+
+def test_experts_are_counted_by_layers(tmp_path):
+    found = contents(tiny_gguf(tmp_path / "m.gguf", "Mixtral", kind="Q8_0", num_local_experts=6))
+    assert found.num_experts == 6 and len(found.expert_bytes) == 2 and len(set(found.expert_bytes)) == 1
+    assert found.step_bytes([6, 6]) == found.matrix_bytes
+    assert found.step_bytes([3, 0]) == found.matrix_bytes - 1.5 * found.expert_bytes[0]
+
+
+def test_files_of_dummies_are_made_at_once_and_deleted_after_use(files, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(Files, "_run", lambda self, command, environ: made.append(command) or Path(command[-1]).touch())
+    file = files.file("mixtral", "Q8_0")
+    assert file.exists() and made[0][1:5] == ["-m", "benchmarks.peers.write_dummy_gguf", "mixtral", "Q8_0"]
+    files.discard("mixtral", "Q8_0")
+    assert not file.exists()
+    kept = tmp_path / f"{SMOLLM2}.Q8_0.gguf"
+    kept.touch()
+    files.discard(SMOLLM2, "Q8_0")
+    assert kept.exists()
+
+
 def test_a_file_is_quantized_once_from_the_decoded_weights(files, tmp_path):
     for _ in range(2):
         assert files.file(SMOLLM2, "Q4_K_M").read_text() == "weights"

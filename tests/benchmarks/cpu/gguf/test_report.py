@@ -4,7 +4,7 @@ from app.observe.terminal import Terminal
 from benchmarks.cpu.cells import OURS
 from benchmarks.cpu.gguf.figures import Figures
 from benchmarks.cpu.gguf.report import LESS_EXACT, report
-from tests.benchmarks.cpu.gguf.samples import sample_figures
+from tests.benchmarks.cpu.gguf.samples import sample_figures, sample_mixture
 
 
 def test_each_load_of_a_cell_is_a_line_with_ratio_requirement_and_both_divergences():
@@ -32,3 +32,9 @@ def test_a_cell_with_one_side_has_no_ratio():
 
 def test_without_measurements_the_report_is_empty():
     assert report(Figures({}), Terminal()) == []
+
+
+def test_what_else_is_judged_of_dummies_stands_below_the_table():
+    lines = report(Figures({}, [sample_mixture()]), Terminal(160))
+    assert lines[-1] == "mixtral Q8_0 native: GGUF, memory beyond what stays is 0.3 GB, at most 1 GB: met"
+    assert sum("reading" in line for line in lines) == 4

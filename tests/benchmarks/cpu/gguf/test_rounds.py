@@ -12,7 +12,7 @@ from benchmarks.cpu.gguf.figures import Figures
 from benchmarks.cpu.gguf.rounds import Plan, Rounds
 from benchmarks.cpu.gguf.sides import THEIRS
 from benchmarks.side import SideFailed
-from tests.benchmarks.cpu.gguf.samples import CONTENTS
+from tests.benchmarks.cpu.gguf.samples import CONTENTS, MIXED
 
 RATES = {load.name: 5.0 for load in LOADS}
 
@@ -24,13 +24,18 @@ class FakeSides:
         self.events: list[tuple[object, ...]] = []
         self.folder = folder
         self.failing: str | None = None
-        monkeypatch.setattr(module, "contents", lambda file: CONTENTS)
+        monkeypatch.setattr(module, "contents", lambda file: MIXED if "mixtral" in file.name else CONTENTS)
         monkeypatch.setattr(module, "LlamaCppFile", lambda file, name, log: self.side(THEIRS, file, name))
-        monkeypatch.setattr(module.QuireFile, "open", lambda file, how, name, log: self.side(OURS, file, name, how))
+        monkeypatch.setattr(
+            module.QuireFile, "open", lambda file, how, name, log, is_dummy: self.side(OURS, file, name, how, is_dummy)
+        )
         monkeypatch.setattr(module, "measure_quality", self.quality)
 
     def file(self, shape, kind):
         return self.folder / f"{shape}.{kind}"
+
+    def discard(self, shape, kind):
+        self.events.append(("discard", f"{shape}.{kind}"))
 
     def side(self, name, file, *opening):
         """Open a fake side."""
@@ -38,6 +43,8 @@ class FakeSides:
 
         class Side:
             settings = "as opened"
+            loading_s = [1.5]  # noqa: RUF012
+            passing_bytes = 1000
 
             def measure(self, turn):
                 fakes.events.append(("measure", name, turn))
@@ -47,6 +54,9 @@ class FakeSides:
 
             def read_rate(self, num_bytes):
                 return 1e9
+
+            def distinct_experts(self, load):
+                return [2.0] * load.batch
 
             def close(self):
                 fakes.events.append(("close", name))
@@ -80,8 +90,8 @@ def test_the_side_that_begins_changes_and_quire_ends_with_its_cell(fakes):
     assert [event[1:] for event in fakes.events if event[0] == "measure"] == [
         (OURS, "0"), (THEIRS, "0"), (THEIRS, "1"), (OURS, "1"),
     ]  # fmt: skip
-    assert fakes.events[-1] == ("close", OURS)
-    assert ("open", OURS, "q06.Q4_0", "avx2", None) in fakes.events
+    assert fakes.events[-2:] == [("close", OURS), ("discard", "q06.Q4_0")]
+    assert ("open", OURS, "q06.Q4_0", "avx2", None, False) in fakes.events
     (cell,) = figures.cells
     assert cell.is_complete and cell.read_rates == [1e9, 1e9] and cell.rates[THEIRS] == [RATES, RATES]
     assert set(figures.commands) == {"Quire, q06 Q4_0 avx2", "llama.cpp, q06 Q4_0 avx2"}
@@ -98,8 +108,17 @@ def test_the_quality_is_measured_with_the_instructions_of_the_cell(fakes):
 def test_int8_is_compared_with_q8_0_by_the_weights_before_both(fakes):
     run(fakes, Cell("q06", "int8", "native"), rounds=1)
     assert ("quality", "q06.source", "int8", "q06.Q8_0", 1, "native") in fakes.events
-    assert ("open", OURS, "q06.source", "native", "int8") in fakes.events
+    assert ("open", OURS, "q06.source", "native", "int8", False) in fakes.events
     assert ("open", THEIRS, "q06.Q8_0", "native") in fakes.events
+
+
+def test_of_dummies_experts_are_counted_and_no_quality_is_measured(fakes):
+    mixture, dense = run(fakes, Cell("mixtral", "Q8_0", "native"), Cell("olmo2", "BF16", "native"), rounds=1).cells
+    assert not [event for event in fakes.events if event[0] == "quality"]
+    assert ("open", OURS, "mixtral.Q8_0", "native", None, True) in fakes.events
+    assert {name: len(counts) for name, counts in mixture.distinct.items()} == {"1 row": 1, "8 rows": 8, "32 rows": 32}
+    assert dense.distinct == {} and dense.quality is None
+    assert dense.loading_s == {OURS: [1.5], THEIRS: [1.5]} and dense.passing_bytes == 1000
 
 
 def test_a_cell_that_fails_is_left_out_with_one_line(fakes):

@@ -6,11 +6,12 @@ import pytest
 
 from app.kernels.cpu.compiling import supported_sets
 from benchmarks.cpu.gguf.cells import LOADS
-from benchmarks.cpu.gguf.sides import LlamaCppFile, QuireFile, program_folder
+from benchmarks.cpu.gguf.sides import LlamaCppFile, Loading, QuireFile, program_folder
 from benchmarks.side import SideFailed
 from tests.benchmarks.cpu.test_sides import FAKE_BENCH
 from tests.gguf_writer import tiny_gguf
 
+LOADING = Loading(2.0, 1000)
 NAMES = [load.name for load in LOADS]
 
 
@@ -27,15 +28,16 @@ class FakeProgram:
 
 def test_rates_are_those_of_the_steps_alone_or_of_the_prompt():
     program = FakeProgram({1: 1.0, 17: 3.0})
-    rates = QuireFile(program, 1000, "").measure("0")
+    rates = QuireFile(program, 1000, "", LOADING).measure("0")
     assert rates == {"1 row": 8.0, "8 rows": 64.0, "32 rows": 256.0, "512-token prompt": 128.0}
     prompts = [tuple(prompt) for request in program.requests for prompt in request["prompts"]]
     assert len(set(prompts)) == len(prompts), "no prompt is used twice"
+    assert {request["temperature"] for request in program.requests} == {0.0}
 
 
 def test_indistinguishable_times_fail():
     with pytest.raises(SideFailed, match="too busy"):
-        QuireFile(FakeProgram({1: 1.0, 17: 1.0}), 1000, "").measure("0")
+        QuireFile(FakeProgram({1: 1.0, 17: 1.0}), 1000, "", LOADING).measure("0")
 
 
 def test_llama_cpp_measures_loads_of_the_same_lengths_in_one_run(tmp_path, monkeypatch):
@@ -50,6 +52,7 @@ def test_llama_cpp_measures_loads_of_the_same_lengths_in_one_run(tmp_path, monke
     assert "-npp 16 -ntg 16 -npl 1,1,1,8,32" in decode and "-c 8192" in decode
     assert "-npp 512 -ntg 1 -npl 1 " in prompt and "-c 768" in prompt
     assert program_folder("native") == tmp_path / "llama.cpp"
+    assert len(side.loading_s) == 2 and min(side.loading_s) > 0
 
 
 @pytest.mark.skipif("avx2" not in supported_sets(), reason="this machine cannot run the kernels")
@@ -60,8 +63,18 @@ def test_quire_uses_the_kernels_of_the_set(tmp_path):
         assert set(side.measure("0")) == set(NAMES)
         assert side.read_rate(1 << 20) > 0
         assert side.settings.endswith("with the kernels for avx2")
+        assert side.loading_s[0] > 0 and side.passing_bytes >= 0
+        assert side.distinct_experts(LOADS[0]) == []
     finally:
         side.close()
+
+
+def test_tokens_of_dummies_are_sampled_and_experts_counted_over_the_same_steps():
+    program = FakeProgram({17: 0.0})
+    program.ask = lambda **request: program.requests.append(request) or {"distinct": [3, 2.5]}
+    assert QuireFile(program, 1000, "", LOADING, is_dummy=True).distinct_experts(LOADS[1]) == [3.0, 2.5]
+    (request,) = program.requests
+    assert request["do"] == "count" and request["temperature"] == 1.0 and request["num_new_tokens"] == [17] * 8
 
 
 def test_a_file_that_quire_rejects_is_reported(tmp_path):
