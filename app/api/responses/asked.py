@@ -48,9 +48,12 @@ class AskedResponse:
         instructions: the client's text, or the items it sent as such.
         has_summary: reasoning goes out as its summary, not as raw text.
         text: `format`, with its `type`, and `verbosity`, if it was sent; of a kept response, JSON (see `compact`).
+        short_text: the same without its schema and description.
         tool_choice: what the client sent, else "auto".
-        tools: what the client sent, with the tools that are left out; of a kept response, JSON.
-        temperature, top_p: what was resolved, of the request or the model's defaults.
+        tools: what the client sent, with the tools that are left out, and all fields of functions; of a kept response,
+            JSON.
+        temperature, top_p, presence_penalty, frequency_penalty: what was resolved, of the request or the model's
+            defaults.
         has_logprobs: the texts of the answer have log-probabilities, with `top_logprobs` others for each token.
         max_output_tokens: the client's limit, not what was left of it.
         store: the response is kept, or would be if there is memory for it.
@@ -69,10 +72,13 @@ class AskedResponse:
     reasoning: AskedReasoning = AskedReasoning()
     has_summary: bool = False
     text: object = field(default_factory=lambda: {"format": {"type": "text"}})
+    short_text: object = field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: object = "auto"
     tools: object = ()
     temperature: float | None = None
     top_p: float | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     top_logprobs: int = 0
     has_logprobs: bool = False
     max_output_tokens: int | None = None

@@ -24,7 +24,7 @@ from app.api.responses.response_fields import (
     SchemaText,
 )
 from app.api.responses.response_items import ReadItems, as_messages, read_items
-from app.api.responses.response_tools import RequestTools
+from app.api.responses.response_tools import RequestTools, repeated_tools
 from app.api.wire.api_request import ApiRequest
 from app.contract.errors import InvalidValue, PreviousResponseNotFound, UnsupportedParameter
 from app.contract.grammar import StructuredOutputs
@@ -203,7 +203,10 @@ def _asked(read: _Read, parsed: ApiRequest) -> AskedResponse:
     reasoning = body.reasoning
     summary = None if reasoning is None else reasoning.summary or reasoning.generate_summary
     given = read.fields.get("text") or {}
-    text = {name: given[name] for name in ("format", "verbosity") if given.get(name) is not None}
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    text |= {name: given[name] for name in ("format", "verbosity") if given.get(name) is not None}
+    form = text["format"]
+    short = {"type": form["type"], "name": form.get("name"), "schema": {}} if "schema" in form else form
     return AskedResponse(
         response_id=parsed.id,
         created_at=parsed.created,
@@ -213,11 +216,14 @@ def _asked(read: _Read, parsed: ApiRequest) -> AskedResponse:
         previous_response_id=body.previous_response_id,
         reasoning=AskedReasoning(effort=None if reasoning is None else reasoning.effort, summary=summary),
         has_summary=summary is not None,
-        text={"format": {"type": "text"}, **text},
+        text=text,
+        short_text={**text, "format": short},
         tool_choice=body.tool_choice or "auto",
-        tools=body.tools or (),
+        tools=repeated_tools(body.tools or []),
         temperature=params.temperature,
         top_p=params.top_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
         top_logprobs=body.top_logprobs or 0,
         has_logprobs=params.logprobs is not None,
         max_output_tokens=body.max_output_tokens,

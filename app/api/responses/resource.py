@@ -114,6 +114,8 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None
     temperature: float | None
     top_p: float | None
+    presence_penalty: float
+    frequency_penalty: float
     top_logprobs: int
     text: Any
     reasoning: RepeatedReasoning
@@ -131,10 +133,12 @@ class ResponseObject(msgspec.Struct, kw_only=True):
 def begun_response(asked: AskedResponse, status: Literal["queued", "in_progress"]) -> ResponseObject:
     """Return a response without output, for the first events of a stream.
 
-    Instructions, tools and the form of the text can be long. Twice in front of the first token they would be more than
-    may be pending for a client, so they come with the end alone.
+    Instructions, tools and the schema of the text can be long. Twice in front of the first token they would be more
+    than may be pending for a client, so they come with the end alone.
     """
-    return ResponseObject(status=status, output=(), instructions=None, tools=(), text=None, **_repeated(asked))
+    return ResponseObject(
+        status=status, output=(), instructions=None, tools=(), text=asked.short_text, **_repeated(asked)
+    )
 
 
 def running_response(asked: AskedResponse, status: Literal["queued", "in_progress"]) -> ResponseObject:
@@ -191,6 +195,8 @@ def _repeated(asked: AskedResponse) -> dict[str, Any]:
         "max_output_tokens": asked.max_output_tokens,
         "temperature": asked.temperature,
         "top_p": asked.top_p,
+        "presence_penalty": asked.presence_penalty,
+        "frequency_penalty": asked.frequency_penalty,
         "top_logprobs": asked.top_logprobs,
         "reasoning": RepeatedReasoning(asked.reasoning.effort, asked.reasoning.summary),
         "truncation": asked.truncation,

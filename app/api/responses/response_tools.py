@@ -6,9 +6,9 @@ tools that OpenAI runs itself are left out. A table leads back from the name in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import orjson
 
@@ -42,6 +42,8 @@ _OF_SEARCH: Mapping[str, object] = {
     "properties": {"query": {"type": "string"}},
     "required": ["query"],
 }
+# Clients require these fields of the functions in a response.
+_FUNCTION_DEFAULTS: Final = {"description": None, "parameters": None, "strict": False}
 _SEARCH_HELP = "Searches for further tools."
 # What is accepted, for the OpenAPI document.
 _NAMED_TOOL: Mapping[str, object] = {
@@ -90,6 +92,15 @@ _CHOICE_RULE = (
     'it must be \'none\', \'auto\', \'required\', {"type": "function", "name": "..."} or '
     '{"type": "allowed_tools", "mode": "auto", "tools": [...]}'
 )
+
+
+def repeated_tools(given: Iterable[Any]) -> list[Any]:
+    """Return the tools that a client sent, once checked, as its response repeats them: functions with all fields."""
+    return [{**tool, **_missing_from(tool)} if tool["type"] == "function" else tool for tool in given]
+
+
+def _missing_from(tool: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in _FUNCTION_DEFAULTS.items() if name not in tool}
 
 
 class RequestTools:

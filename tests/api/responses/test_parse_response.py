@@ -13,6 +13,7 @@ from app.api.http.accounts import Sender
 from app.api.responses.asked import AskedReasoning, AskedResponse, CalledTool
 from app.api.responses.item_kinds import MAX_ITEMS
 from app.api.responses.parse_response import count_prompt, parse_response
+from app.api.responses.resource import begun_response
 from app.contract.errors import (
     ContextLengthExceeded,
     InvalidValue,
@@ -49,6 +50,7 @@ async def test_by_default_the_answer_repeats_defaults(context):
         model="guide",
         temperature=request.request.params.temperature,
         top_p=request.request.params.top_p,
+        tools=[],
     )
     assert request.id.startswith("resp_") and len(request.id) == len("resp_") + 32
 
@@ -57,7 +59,7 @@ async def test_the_answer_repeats_texts_tools_and_choice_as_they_were_sent(conte
     form = {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
     fields: dict[str, Any] = {
         "instructions": "Be brief.",
-        "tools": [TOOL, {"type": "web_search"}],
+        "tools": [{"description": None, "strict": False, **TOOL}, {"type": "web_search"}],
         "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
         "text": {"format": form, "verbosity": "low"},
         "max_output_tokens": 50_000_000,
@@ -70,6 +72,19 @@ async def test_the_answer_repeats_texts_tools_and_choice_as_they_were_sent(conte
     assert (await asked(context, text={"verbosity": "low", "format": None, "more": 1})).text == {
         "format": {"type": "text"}, "verbosity": "low",
     }  # fmt: skip
+
+
+async def test_the_answer_repeats_what_was_resolved_where_its_readers_require_it(context):
+    found = await asked(context, tools=[{"type": "function", "name": "f"}], presence_penalty=0.5)
+    assert found.tools == [{"type": "function", "name": "f", "description": None, "parameters": None, "strict": False}]
+    assert (found.presence_penalty, found.frequency_penalty) == (0.5, 0.0)
+
+
+async def test_the_first_events_have_the_form_of_the_text_without_its_schema(context):
+    form = {"type": "json_schema", "name": "n", "schema": SCHEMA, "description": "A description."}
+    found = await asked(context, text={"format": form, "verbosity": "low"})
+    assert found.short_text == {"format": {"type": "json_schema", "name": "n", "schema": {}}, "verbosity": "low"}
+    assert begun_response(found, "in_progress").text == found.short_text
 
 
 @pytest.mark.parametrize(

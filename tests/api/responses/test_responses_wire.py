@@ -52,11 +52,12 @@ STATE = (
     f'"id":"{ID}","object":"response","created_at":1700000000,"status":%s,"completed_at":%s,"error":null,'
     '"incomplete_details":null,"model":"guide","output":%s,"usage":%s,"previous_response_id":null,"instructions":null,'
     '"tools":[],"tool_choice":"auto","parallel_tool_calls":true,"max_tool_calls":null,"max_output_tokens":null,'
-    '"temperature":null,"top_p":null,"top_logprobs":0,"text":%s,"reasoning":{"effort":null,"summary":null},'
+    '"temperature":null,"top_p":null,"presence_penalty":0.0,"frequency_penalty":0.0,"top_logprobs":0,'
+    '"text":{"format":{"type":"text"}},"reasoning":{"effort":null,"summary":null},'
     '"truncation":"disabled","store":false,"background":false,"service_tier":"default","metadata":{},"user":null,'
     '"safety_identifier":null,"prompt_cache_key":null'
 )
-BEGUN = "{%s}" % (STATE % ('"in_progress"', "null", "[]", "null", "null"))
+BEGUN = "{%s}" % (STATE % ('"in_progress"', "null", "[]", "null"))
 COUNTS = (
     '{"input_tokens":9,"input_tokens_details":{"cached_tokens":5,"cache_write_tokens":0},"output_tokens":4,'
     '"output_tokens_details":{"reasoning_tokens":0},"total_tokens":13}'
@@ -78,7 +79,7 @@ def test_a_stream_has_exactly_these_bytes():
     text = '"H\\u2028\\""'
     content = f'[{{"type":"output_text","text":{text},"annotations":[],"logprobs":[]}}]'
     done = item % ('"completed"', content)
-    ended = STATE % ('"completed"', "1700000002", f"[{done}]", COUNTS, json.dumps(TEXT, separators=(",", ":")))
+    ended = STATE % ('"completed"', "1700000002", f"[{done}]", COUNTS)
     expected = [
         ("created", f'"response":{BEGUN}'),
         ("in_progress", f'"response":{BEGUN}'),
@@ -105,7 +106,7 @@ def test_a_body_has_exactly_these_bytes():
     for delta in deltas(["H", "i"]):
         wire.keep(delta)
     body = wire.whole({0: finished().end}, USAGE, SPAN)
-    ended = STATE % ('"completed"', "1700000002", f"[{item}]", COUNTS, '{"format":{"type":"text"}}')
+    ended = STATE % ('"completed"', "1700000002", f"[{item}]", COUNTS)
     assert (b"".join(body.pieces).decode(), body.num_bytes) == (f"{{{ended}}}", None)
 
 
@@ -124,6 +125,8 @@ def test_everything_that_was_asked_for_is_repeated():
         "tools": [tool],
         "temperature": 0.5,
         "top_p": 1.0,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
         "top_logprobs": 3,
         "max_output_tokens": 7,
         "max_tool_calls": 2,
