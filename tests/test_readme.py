@@ -32,7 +32,6 @@ AS_WRITTEN = {
     'quire generate "What is Quire?"': "chat server",
     "quire models": "guide",
     "quire doctor": "python",
-    "quire plan path/to/model": "KV",
     "quire warm path/to/model": "CPU kernels",
     "python -m benchmarks": "isolation",
 }
@@ -53,6 +52,7 @@ SUBSTITUTES = {
         "quire serve --help", "does not end, and listens to the network; tests of the server do it"
     ),
     "quire serve smollm2": Substitute("quire serve --help", "loads 93 MB from the network, and does not end"),
+    "quire plan owner/name": Substitute("quire plan path/to/model", "needs the network"),
     "quire pull owner/name:Q4_K_M": Substitute("quire pull guide", "needs the network"),
     "quire models rm owner/name": Substitute("quire models rm --help", "deletes a model"),
     "quire serve model.gguf": Substitute("quire serve --help", "does not end; other tests serve GGUF files"),
