@@ -157,9 +157,9 @@ async def test_the_live_view_draws_what_the_server_sends(browser: Browser, serve
     ):
         state = await expect_same(page, watcher, picture)
         assert state.blocks.used == 0
-        # It takes no more tokens, and keeps its blocks meanwhile.
+        # It takes no more tokens, and keeps its blocks meanwhile. A short one would end before the loop can pause it.
         await reader.send(json.dumps({"t": "hello", "protocol": "quire.v1"}))
-        request = {"messages": [{"role": "user", "content": QUESTION}], "ignore_eos": True, "max_tokens": 300}
+        request = {"messages": [{"role": "user", "content": QUESTION}], "ignore_eos": True, "max_tokens": 1500}
         await reader.send(json.dumps({"t": "start", "id": "1", "request": request, "credit": 40}))
         state = await expect_same(page, watcher, picture, "paused")
         assert state.blocks.used >= 3

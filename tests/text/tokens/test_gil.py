@@ -18,7 +18,7 @@ from tests.checkpoints import real_size
 
 CONTEXT = 262_144
 MARK = "<|user|>"
-ENOUGH = 50
+ENOUGH = 20
 
 
 @pytest.fixture(scope="module")
