@@ -309,7 +309,7 @@ async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser,
                 await anext(answer.events())
             await ask(page, QUESTION)
             answer_on_page = last_answer(page)
-            await expect(answer_on_page).to_have_attribute("data-hue", re.compile("[1-8]"))
+            await until_true(answer_on_page, "answer => /[1-8]/.test(answer.dataset.hue ?? '')")  # it is soon written
             hue = await answer_on_page.get_attribute("data-hue")
             await answer_on_page.locator(".prose").click()
             lit = page.locator(".live-request[aria-pressed=true]")
