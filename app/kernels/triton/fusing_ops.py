@@ -99,9 +99,10 @@ class FusingOps(TritonOps):
 
     def _gate_mul(self, gate_up_TX: Tensor, activation: Activation, out: Tensor) -> None:
         product = self._product
-        if product is not None and product.out is gate_up_TX and product.norm and product.weight.bias is None:
+        norm = product.norm if product is not None and product.out is gate_up_TX else None
+        if product is not None and norm is not None and norm.x_TD is not out and product.weight.bias is None:
             self._product = None
-            norm = product.norm
+            self._catch_up(writes=(out,))  # also where the norm would have written
             matvec.norm_gate_up(norm.x_TD, norm.weight_D, norm.eps, product.weight.weight, activation, out=out)
         else:
             self._catch_up(gate_up_TX, writes=(out,))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -117,8 +117,14 @@ STEPS = st.one_of(
 )
 
 
+NORMED = [("add", "hidden", "hidden", 0), ("linear", "hidden", "wide", 0)]
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, min_size=2, max_size=12))
+# The activation goes where the norm before it would have been written, or from where that is read.
+@example([("linear", "other", "hidden", 0), *NORMED, ("gate", "hidden", 0)])
+@example([("norm", "hidden", "other", 0), ("linear", "other", "wide", 0), ("gate", "hidden", 0)])
 def test_every_order_of_operations_gives_the_numbers_of_no_delay(steps):
     positions = torch.zeros(ROWS, dtype=torch.int32)
     batch = PagedBatch(ROWS, positions, positions, positions[None], 16)
