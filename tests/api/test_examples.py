@@ -1,8 +1,6 @@
 """The examples of docs/reference/examples.md run, and print what the routes answer."""
 
-import asyncio
 import json
-import os
 import re
 import shutil
 import sys
@@ -10,7 +8,8 @@ import sys
 import pytest
 
 from app.api.routes.operations import OPERATIONS
-from tests.api.serving import HANG_S, make_app, serving, with_grammars
+from tests.api.example_programs import output_of
+from tests.api.serving import make_app, serving, with_grammars
 from tests.fakes import FakeEngine
 from tests.house.source import ROOT
 from tools.examples_page import EXAMPLES, URL, examples_page
@@ -41,27 +40,12 @@ async def test_the_examples_run(language):
     async with serving(app) as url:
         codes = [code.replace(URL, url) for code in codes]
         if language == "python":
-            *outputs, rest = (await output_of(language, json.dumps(codes))).split(b"\0")
+            *outputs, rest = (await output_of(*PROGRAMS[language], json.dumps(codes))).split(b"\0")
             assert rest == b""
         else:
-            outputs = [await output_of(language, code) for code in codes]
+            outputs = [await output_of(*PROGRAMS[language], code) for code in codes]
     for code, output in zip(codes, outputs, strict=True):
         assert output.strip() and not re.search(rb"""\berror["']?: ?{\s*["']?message""", output), (code, output)
-
-
-async def output_of(language: str, code: str) -> bytes:
-    """Run a program of a language, and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAMS[language],
-        code,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"NO_PROXY": "127.0.0.1"},
-    )
-    async with asyncio.timeout(HANG_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return output
 
 
 def test_every_route_has_an_example():

@@ -5,8 +5,6 @@ The one for browsers runs in tests/e2e/test_event_source.py.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 import shutil
 import sys
@@ -14,8 +12,9 @@ import sys
 import pytest
 
 from tests.api.cutting_proxy import cutting
+from tests.api.example_programs import output_of
 from tests.api.resuming import events_of, told
-from tests.api.serving import HANG_S, make_app, serving
+from tests.api.serving import make_app, serving
 from tests.fakes import FakeEngine, Script
 from tests.house.source import ROOT
 
@@ -35,17 +34,8 @@ def example(language: str) -> str:
 
 
 async def run(*program: str) -> str:
-    """Run a program, and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *program,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"NO_PROXY": "127.0.0.1"},
-    )
-    async with asyncio.timeout(HANG_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return output.decode()
+    """Run a program, and return the text that it prints."""
+    return (await output_of(*program)).decode()
 
 
 async def test_curl_reads_on_behind_its_last_number_and_cancels():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.checkpoint.specs import published_configs as published
@@ -15,7 +16,21 @@ _YARN = {"rope_type": "yarn", "factor": 8.0}
 _ZERO = {"full_attention": {"rope_theta": 0}}
 _GROWING = _YARN | {"original_max_position_embeddings": 9}
 
-WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+Wrong = Mapping[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]]
+"""Of each family a configuration that is read, and wrong values of its fields."""
+
+
+def crafted(wrong: Wrong) -> dict[str, tuple[dict[str, Any], str]]:
+    """Each configuration with one field wrong, and the field that the error must name."""
+    return {
+        f"{family}: {field} {value!r:.60}": (config | {field: value}, field)
+        for family, (config, fields) in wrong.items()
+        for field, values in fields.items()
+        for value in values
+    }
+
+
+WRONG: Wrong = {
     "gemma 2": (
         published.GEMMA_2_2B,
         {
@@ -60,10 +75,5 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     ),
 }  # fmt: skip
 
-HOSTILE_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
-    f"{family}: {field} {value!r:.60}": (config | {field: value}, field)
-    for family, (config, fields) in WRONG.items()
-    for field, values in fields.items()
-    for value in values
-}
+HOSTILE_CONFIGS = crafted(WRONG)
 """The configurations, and the field that the error must name."""

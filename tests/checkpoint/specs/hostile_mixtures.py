@@ -13,13 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.checkpoint.specs import published_mixtures as published
+from tests.checkpoint.specs.hostile_configs import Wrong, crafted
 from tests.checkpoints import tiny
 
 _COUNTS: tuple[Any, ...] = ("many", 0, -3, 2.5, None, 2**63, [8])
 _FLAGS: tuple[Any, ...] = ("yes", 1)
 _LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]])
 
-_WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+_WRONG: Wrong = {
     "mixtral": (
         published.MIXTRAL_8X7B,
         {
@@ -53,12 +54,7 @@ _WRONG: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
     ),
 }  # fmt: skip
 
-HOSTILE_MIXTURES: dict[str, tuple[dict[str, Any], str]] = {
-    f"{family}: {field} {value!r:.60}": (config | {field: value}, field)
-    for family, (config, fields) in _WRONG.items()
-    for field, values in fields.items()
-    for value in values
-}
+HOSTILE_MIXTURES = crafted(_WRONG)
 """The configurations, and the field that the error must name."""
 
 _COUNT = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 1}
