@@ -70,9 +70,12 @@ async def test_a_hit_is_shown_in_a_line_and_leads_to_its_place(
 
 async def test_enter_opens_the_first_hit_and_arrow_keys_go_to_the_others(page: Page, server: ScriptedServer) -> None:
     await converse(page, server, ("Needle one?", "One."), ("Needle two?", "Two."))
+    await page.get_by_role("button", name="New chat").click()
     await search(page, "needle")
     await page.get_by_label("Search conversations").press("Enter")
     await expect(last_answer(page).locator(".prose")).to_have_text("Two.")
+    # Where conversations are read slowly, the list shows what was found only after the first of it is open.
+    await expect(page.locator(".excerpt")).to_have_count(2)
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
