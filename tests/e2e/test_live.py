@@ -35,6 +35,12 @@ MOST_OPAQUE = """(marks) => {
   return most;
 }"""
 
+# How many children of an element are in each row.
+IN_ROWS = """(element) => {
+  const tops = Array.from(element.children, ({ offsetTop }) => offsetTop);
+  return [...new Set(tops)].map((top) => tops.filter((other) => other === top).length).join(" ");
+}"""
+
 
 async def watch(page: Page, server: ScriptedServer) -> WebSocket:
     """Open the page with its live view, and return the view's connection."""
@@ -288,6 +294,20 @@ async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browse
     await socket.send_bytes(one_answer().whole())
     await expect(page.locator(".live-map")).to_be_visible()
     await context.close()
+
+
+async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedServer) -> None:
+    """No figure stands alone below four, with the list of conversations or without it."""
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    figures, legend = page.locator(".live-figures"), page.locator(".live-legend ul")
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await page.get_by_role("button", name="Conversations", exact=True).click()
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '3 2'")
+    await page.set_viewport_size({"width": 1920, "height": 1080})
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

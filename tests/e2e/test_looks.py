@@ -93,10 +93,26 @@ async def test_the_scrollbar_of_a_window_is_inside_its_round_corners(page: Page,
 async def test_the_buttons_of_a_failure_are_beside_its_words(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.error("overloaded", 503, "The queue is full; try again in a moment.")
-    words = last_answer(page).locator(".failure > span")
+    words = last_answer(page).locator(".failure > [dir]")
     _, top, _, height = await box(words)
     button = await box(last_answer(page).get_by_role("button", name="Try again"))
     assert button[1] <= top + height / 2 <= button[1] + button[3]
+
+
+@pytest.mark.parametrize("width", [390, 320])
+async def test_the_buttons_of_a_failure_are_one_row_on_a_phone(
+    browser: Browser, server: ScriptedServer, width: int
+) -> None:
+    context, page = await new_page(browser, **PHONE | {"viewport": {"width": width, "height": 700}})
+    stream = await begin(page, server)
+    await stream.delta("It is a")
+    await stream.error("engine_error", 500, "The engine failed; the server has restarted it.")
+    buttons = last_answer(page).locator(".failure button")
+    await expect(buttons).to_have_text(["Continue", "Try again"])
+    tops = [(await box(button))[1] for button in await buttons.all()]
+    _, top, _, height = await box(last_answer(page).locator(".failure > [dir]"))
+    assert tops[0] == tops[1] >= top + height
+    await context.close()
 
 
 async def test_the_keys_below_the_field_have_the_same_distances(page: Page, server: ScriptedServer) -> None:
