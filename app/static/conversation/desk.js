@@ -27,7 +27,7 @@ export class Desk {
   #settings;
   /** @type {Map<string, Conversation>} */
   #busy = new Map();
-  /** Shown until that of the address is read, which gets its draft. */
+  /** Shown until that of the address is read, which gets its draft and what was set in it. */
   #first = null;
   /** The id of the conversation that was asked for last. */
   #wanted = null;
@@ -243,8 +243,7 @@ export class Desk {
   #show(conversation) {
     if (this.current.isBusy) this.#busy.set(this.current.id, this.current);
     this.current.keep();
-    const { draft } = this.current;
-    if (this.current === this.#first && !draft.isEmpty) conversation.draft.putBack(draft);
+    if (this.current === this.#first) handOver(this.current, conversation);
     this.current = conversation;
     this.#tidy();
     this.#services.onChange();
@@ -260,4 +259,10 @@ export class Desk {
     if (settings) made.configure(settings);
     return made;
   }
+}
+
+/** Give what was written and set in the first conversation of a page to the one that is shown in its place. */
+function handOver({ draft, isConfigured, settings }, conversation) {
+  if (!draft.isEmpty) conversation.draft.putBack(draft);
+  if (isConfigured) conversation.configure({ ...conversation.settings, ...settings });
 }
