@@ -5,6 +5,7 @@ from playwright.async_api import Page, expect
 
 from tests.e2e.browsing import ask, begin, last_answer, until_true
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.test_conversations import choose, entries, open_list
 from tests.e2e.tour import DROP
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -154,6 +155,11 @@ async def test_a_reload_keeps_what_the_storage_was_too_slow_for(page: Page, serv
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.evaluate(HOLD_STORAGE)
+    await open_list(page)
+    await choose(page, "One?", "Rename")
+    await page.get_by_label("Title", exact=True).fill("Mine")
+    await page.get_by_label("Title", exact=True).press("Enter")
+    await expect(entries(page).locator("bdi")).to_have_text(["Mine"])
     await ask(page, "Two?")
     await (await server.next_stream()).answer("Second.")
     await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
@@ -161,3 +167,4 @@ async def test_a_reload_keeps_what_the_storage_was_too_slow_for(page: Page, serv
     await page.reload()
     await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(entries(page).locator("bdi")).to_have_text(["Mine"])
