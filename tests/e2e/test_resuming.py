@@ -134,6 +134,7 @@ async def test_a_connection_that_a_sleep_has_left_behind_is_given_up(
     server.is_silent = True
     await page.evaluate(f"document.dispatchEvent(new Event('{event}', {{ bubbles: true }}))")
     await until(lambda: len(server.hellos) == 2)
+    server.is_silent = False
     await go_on(page, server, stream)
 
 
