@@ -6,7 +6,7 @@ import itertools
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import begin, last_answer, new_page
+from tests.e2e.browsing import begin, last_answer, new_page, until_complete
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_typing import PHONE
 
@@ -54,6 +54,7 @@ async def test_the_buttons_of_an_editor_are_below_its_field_without_a_bubble(
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.locator(".question").hover()
     await page.get_by_role("button", name="Edit question").click()
+    await until_complete(page)  # nothing comes any more that moves what is measured
     row = page.locator(".editor-row")
     left, top, width, height = await box(page.get_by_label("Edit your question"))
     assert (await box(row))[::2] == (left, width)
@@ -95,6 +96,7 @@ async def test_the_buttons_of_a_failure_are_beside_its_words(page: Page, server:
     stream = await begin(page, server)
     await stream.error("overloaded", 503, "The queue is full; try again in a moment.")
     await expect(page.get_by_label("Your question")).to_have_value("What is Quire?")
+    await until_complete(page)
     words = last_answer(page).locator(".failure > span")
     _, top, _, height = await box(words)
     button = await box(last_answer(page).get_by_role("button", name="Try again"))
