@@ -15,7 +15,7 @@ const DRAFT = "quire.new";
 const UNSTORED = "quire.unstored";
 
 // How long a busy tab may take to say what it holds, before this one does what cannot be taken back: a question that two
-// tabs let wait would be asked twice, and an answer that the server does not keep is given up.
+// tabs let wait, or whose answer has not begun, would be asked twice, and an answer that the server does not keep is given up.
 const FINAL_MS = 2000;
 
 const loadTitler = retrying((again) => import("./titler.js" + again));
