@@ -243,8 +243,9 @@ export class Desk {
   #show(conversation) {
     if (this.current.isBusy) this.#busy.set(this.current.id, this.current);
     this.current.keep();
-    if (this.current === this.#first) handOver(this.current, conversation);
+    const before = this.current;
     this.current = conversation;
+    if (before === this.#first) handOver(before, conversation);
     this.#tidy();
     this.#services.onChange();
   }
