@@ -296,6 +296,7 @@ async def test_a_message_that_is_too_long_goes_back_and_is_sent_after_older_turn
     await choice(page).get_by_role("button", name="Drop").click()
     await expect(choice(page)).to_have_count(0)
     await expect(page.get_by_label("Your question")).to_have_value("A long question")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await page.get_by_label("Your question").press("Enter")
     stream = await server.next_stream()
     assert "One?" not in contents(stream)
