@@ -1,6 +1,6 @@
 """A plugin of pytest that runs the files that take longest first: `pytest -p tests.longest_first`.
 
-Processes take whole files, one after the other. With `--no-loadscope-reorder` they take them in this order, and so
+Processes take whole files, one after the other, in this order (see `tests.forked_workers`), and so
 none works on a long file when the others have nothing more to do.
 """
 
