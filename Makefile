@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots recording agents ui-bench fuzz check format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording agents ui-bench fuzz check check-rules check-types format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -56,12 +56,16 @@ FUZZ ?= 1000
 fuzz: dev  ## FUZZ requests of each kind to each route, made from /openapi.json (5 min)
 	QUIRE_FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest -q --numprocesses $(WORKERS) tests/api/test_openapi_fuzz.py
 
-check: dev  ## Format, lint, types, house rules, docs (< 2 min)
+check: check-rules check-types  ## Format, lint, types, house rules, docs (< 2 min)
+
+check-rules: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/python -m tools.node types
 	$(BIN)/python -m pytest -q tests/house
+
+check-types: dev
+	$(BIN)/mypy
 
 format: dev  ## Format the code
 	$(BIN)/ruff format .
