@@ -23,8 +23,6 @@ from typing import Any
 import pytest
 from _pytest._io import TerminalWriter
 
-from tests.longest_first import file_of
-
 Indices = list[int]  # of tests in `session.items`, which all processes have
 
 
@@ -52,7 +50,7 @@ class Crew:
 
     def __init__(self, session: pytest.Session) -> None:
         self.session = session
-        indices = groupby(range(len(session.items)), lambda index: file_of(session.items[index]))
+        indices = groupby(range(len(session.items)), lambda index: session.items[index].path)
         self.files = deque(list(file) for _, file in indices)
         self.workers: list[Worker] = []
         self.num_forked = 0
