@@ -62,6 +62,8 @@ async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
 
 async def test_the_end_stays_in_view_across_questions_after_long_answers(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
+    await ask_and_finish(page, server, "Well?", "**So.**")
+    await expect(page.locator(".answer strong")).to_have_text("So.")  # Markdown is there, which comes after the page
     await page.evaluate(WATCH_THE_END)
     for answer in (LONG, SHORT, LONG, SHORT, SHORT):
         await ask_and_finish(page, server, "And then?", answer)
@@ -76,8 +78,7 @@ async def test_answers_out_of_view_are_not_laid_out_and_keep_their_height(page: 
         await ask_and_finish(page, server, "And then?", answer)
     await page.evaluate(TWO_FRAMES)
     first = page.locator(".answer").nth(1)
-    is_laid_out = "answer => answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })"
-    assert not await first.evaluate(is_laid_out)
+    await until_true(first, "answer => !answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })")
     height = "answer => answer.offsetHeight"
     assert await first.evaluate(height) == await page.locator(".answer").nth(2).evaluate(height)
 
