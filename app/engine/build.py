@@ -130,9 +130,9 @@ def build_engine(
 
 def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     """Refuse weights that do not fit before they are read."""
-    keeps_groups = backend.packer.keeps_groups and config.model.load_format != "dummy"
-    stored_type = files.stored_type if keeps_groups else decoded
-    is_kept = files.format == GGUF and keeps_groups
+    takes_stored = backend.packer.takes_stored and config.model.load_format != "dummy"
+    stored_type = files.stored_type if takes_stored else decoded
+    is_kept = files.format == GGUF and takes_stored
     advise = partial(quant_advice, config.model, files.spec.num_parameters()) if is_kept else None
     check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory(), advise)
 
@@ -166,7 +166,7 @@ def _log_decoding(config: Config, files: ModelFiles, packer: Packer) -> None:
             config.model.quantization,
         )
         return
-    kept = [kind.name for kind in files.matrix_types if kind.is_grouped and packer.keeps_groups]
+    kept = [kind.name for kind in files.matrix_types if kind.is_grouped and packer.takes_stored]
     decoded = [kind.name for kind in files.matrix_types if kind.is_quantized and kind.name not in kept]
     if kept:
         _log.info("Weights of the type %s are used as the file stores them.", " or ".join(kept))
