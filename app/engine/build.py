@@ -11,7 +11,7 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.hub.fitting_quant import quant_advice
+from app.checkpoint.hub.fitting_quant import quant_adviser
 from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import served_name
 from app.checkpoint.sizes import decoded, weight_bytes
@@ -132,8 +132,7 @@ def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     """Refuse weights that do not fit before they are read."""
     takes_stored = backend.packer.takes_stored and config.model.load_format != "dummy"
     stored_type = files.stored_type if takes_stored else decoded
-    is_kept = files.format == GGUF and takes_stored
-    advise = partial(quant_advice, config.model, files.spec.num_parameters()) if is_kept else None
+    advise = quant_adviser(config.model, files, keeps_types=takes_stored)
     check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory(), advise)
 
 
