@@ -176,7 +176,7 @@ def _log_decoding(config: Config, files: ModelFiles, packer: Packer) -> None:
 def _load_grammars(
     grammars: GrammarCache, tokenizer: Tokenizer, spec: ModelSpec, eos_token_ids: tuple[int, ...]
 ) -> None:
-    """Read the vocabulary for grammars now: it keeps all threads waiting, which no stream should notice."""
+    """Take the vocabulary for grammars; a server's is read now: all threads wait, which no stream should notice."""
     if (reason := grammars.load(tokenizer, spec.vocab_size, eos_token_ids)) is not None:
         _log.warning("%s", reason)
 
