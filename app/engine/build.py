@@ -106,8 +106,7 @@ def build_engine(
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
     model_info = replace(_model_info(config, model, limits, backend), memory=lines)
-    contexts = _contexts(config, model_info, backend, cache, kv_disk)
-    cost = StepCost(weights.expert_share, spec.experts.per_token / spec.experts.count) if spec.experts else StepCost()
+    contexts, cost = _contexts(config, model_info, backend, cache, kv_disk), _step_cost(spec, weights)
     scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk, cache, cost)
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
@@ -235,6 +234,12 @@ def _make_runner(
         _log.info(memory_line(parts))
         return limits, runner, cache, memory, ()
     return limits, runner, cache, memory, tuple(memory_table(parts))
+
+
+def _step_cost(spec: ModelSpec, weights: DecoderWeights) -> StepCost:
+    if spec.experts is None:
+        return StepCost()
+    return StepCost(weights.expert_share, spec.experts.per_token / spec.experts.count)
 
 
 def _make_scheduler(

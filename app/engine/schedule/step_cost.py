@@ -67,7 +67,7 @@ class StepCost:
         if seconds <= 0.0:
             return
         a, b, c = self._fit
-        read = 1.0 - self.experts * self._others**num_tokens
+        read = self._read(num_tokens)
         predicted = a * num_tokens + b * num_attended + c * read
         w = 1.0 / (predicted or seconds)  # no fit yet
         t, k, r, y = num_tokens * w, num_attended * w, read * w, min(seconds * w, _CLIP)
@@ -85,8 +85,7 @@ class StepCost:
         if self._is_stale:
             self._solve()
         per_token, per_attended, all_weights = self._fit
-        read = 1.0 - self.experts * self._others**num_tokens
-        return per_token * num_tokens + per_attended * num_attended + all_weights * read
+        return per_token * num_tokens + per_attended * num_attended + all_weights * self._read(num_tokens)
 
     def rates(self) -> tuple[float, float]:
         """Return the predicted seconds for a new token, and for each token that it attends to; 0 if unknown."""
@@ -107,6 +106,10 @@ class StepCost:
         if takes(limit) <= budget_s:  # as nearly always when a group starts
             return limit
         return max(0, bisect_right(range(limit), budget_s, key=takes) - 1)
+
+    def _read(self, num_tokens: int) -> float:
+        """Return the share of the weights that a step over so many tokens reads."""
+        return 1.0 - self.experts * self._others**num_tokens
 
     def _solve(self) -> None:
         """Fit again: least squares, nothing negative, as near to the last fit as the data allow.
