@@ -53,6 +53,7 @@ class BlockFolder:
         self._lock = Lock()
         self._sizes: OrderedDict[bytes, int] = OrderedDict()  # by hash, the least recently used first
         self.num_bytes = 0
+        self._salt_file = -1
         try:
             make_private_folder(path)
             _check(path)
@@ -60,6 +61,7 @@ class BlockFolder:
             self.salt = self._read_salt()
             self._read_names()
         except OSError as error:
+            self.close()
             raise CannotStart(
                 f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path."
             ) from None

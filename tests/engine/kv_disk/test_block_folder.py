@@ -1,5 +1,6 @@
 """The folder of blocks: bounded, the least recently used go first, one process at a time, nobody else's."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -152,6 +153,22 @@ def test_one_process_at_a_time(tmp_path: Path):
         BlockFolder(tmp_path, SIZE)
     folder.close()
     BlockFolder(tmp_path, SIZE)
+
+
+def test_a_folder_that_could_not_be_opened_is_left_to_others(tmp_path: Path):
+    folder, (content,) = BlockFolder(tmp_path, 9 * SIZE), chain(1)
+    write(folder, content)
+    folder.close()
+    (tmp_path / "salt").write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(CannotStart, match="No space left"):
+            BlockFolder(tmp_path, 9 * SIZE)
+    assert len(BlockFolder(tmp_path, 9 * SIZE)) == 1
+
+
+def full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_salt_stays_and_a_damaged_one_is_replaced(tmp_path: Path):
