@@ -165,7 +165,7 @@ def unpack(data: object, kind: type[Record], *place: int) -> Record:
     if not isinstance(data, bytes):  # the type of a value is in the file, too
         raise JournalDamaged("a record has no bytes")
     found, packed = data[:_CRC_BYTES], memoryview(data)[_CRC_BYTES:]
-    if found not in (_checksum(packed, place), _checksum(packed)):
+    if found != _checksum(packed, place) and found != _checksum(packed):
         raise JournalDamaged("a record has another checksum than its bytes")
     try:
         return msgspec.msgpack.decode(packed, type=kind)
