@@ -61,7 +61,7 @@ def test_a_line_before_it_has_the_sampling_defaults_and_who_says_them():
 
 
 def test_a_home_that_there_is_not_is_one_line():
-    with pytest.raises(ConfigurationError, match="^journal is ~nobody-here/x, but there is no such home folder"):
+    with pytest.raises(ConfigurationError, match=r"^journal is ~nobody-here/x, but there is no such home folder"):
         open_journal("~nobody-here/x")
-    with pytest.raises(ConfigurationError, match="^kv_disk is ~nobody-here/x, but"):
+    with pytest.raises(ConfigurationError, match=r"^kv_disk is ~nobody-here/x, but"):
         open_kv_disk(make_config({"kv_disk": "~nobody-here/x"}).server)
