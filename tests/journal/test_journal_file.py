@@ -32,12 +32,17 @@ def written(path: Path) -> Path:
     return path
 
 
+def plant_readable(place: Path) -> None:
+    place.touch()
+    place.chmod(0o644)
+
+
 PLANTED: dict[str, Callable[[Path], object]] = {
     "link": lambda place: place.symlink_to(place.parent / "victim"),
     "dangling link": lambda place: place.symlink_to(place.parent / "nowhere"),
     "pipe": lambda place: os.mkfifo(place, 0o600),
     "folder": lambda place: place.mkdir(mode=0o700),
-    "readable file": lambda place: (place.touch(), place.chmod(0o644)),
+    "readable file": plant_readable,
 }
 
 
@@ -52,7 +57,8 @@ def test_what_others_may_have_put_beside_it_is_refused_and_stays(kind: str, suff
     with pytest.raises(ConfigurationError, match=f"journal{suffix} (is a link|belongs)"):
         JournalStore(path)
     assert os.path.lexists(place) and victim.read_bytes() == b"precious"
-    place.rmdir() if kind == "folder" else place.unlink()
+    remove = place.rmdir if kind == "folder" else place.unlink
+    remove()
     assert stored(path) == EXPECTED
 
 
