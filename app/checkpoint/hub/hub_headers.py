@@ -34,7 +34,7 @@ def find_downloaded(name: HubName, revision: str | None) -> Path | None:
 
 
 def check_headers(name: HubName, listing: Listing, check: Check) -> ModelFiles:
-    """Return what `check` finds in the headers of a model, which are there for so long; see `fetch_headers`. Blocks.
+    """Return the files that `check` finds in the headers of a model, which are there for so long. Blocks.
 
     Raises:
         ModelRefused, CannotStart: see `fetch_headers`; and what `check` raises, in whose message files have no folder.

@@ -65,7 +65,7 @@ class SeatShares:
         return sorted((queue[0] for queue in self._waiting.values()), key=self.rank)
 
     def first_of_accounts(self, groups: Iterable[SequenceGroup]) -> list[SequenceGroup]:
-        """Return the first of each account among waiting `groups`, which are in the policy's order, in that of ranks."""
+        """Return the first of each account among waiting `groups`, those of the policy's order, by rank."""
         first: dict[str, SequenceGroup] = {}
         for group in groups:
             first.setdefault(group.account, group)
