@@ -59,7 +59,7 @@ def fitting_quant(
 
 
 def quant_adviser(settings: ModelConfig, files: ModelFiles, *, keeps_types: bool) -> Callable[[int], str] | None:
-    """Return a function that advises a quant by the bytes that are free, see `quant_advice`; None if another would not be smaller.
+    """Return `quant_advice` of a model, by the bytes that are free; None if another quant would not be smaller.
 
     `keeps_types` says whether weights stay in memory as the files store them.
     """
