@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INPUTS := pyproject.toml constraints.txt hatch_build.py package-lock.json
 
-.PHONY: setup dev serve test test-long shots recording agents ui-bench fuzz check format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
+.PHONY: setup dev serve test test-long shots recording agents ui-bench fuzz check check-rules check-types format chaos soak simulate kernels versions peers real-model gpu gpu-1 gpu-2 gpu-3 \
     gpu-wheels guide docs clean help
 
 # Bytecode is kept: to make it again takes every process of the tests as long as a hundred small tests.
@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-# Processes of the tests, one more than there are cores, since many wait for servers; one takes up to 3 GB.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Processes of the tests, two more than there are cores, since many wait for servers; one takes up to 3 GB.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 setup: .venv/.kernels  ## Make .venv with the plain package, compile the CPU kernels
 
@@ -29,7 +29,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000, again after 
 	@$(if $(JOURNAL),echo 'Answers are recorded in $(JOURNAL) and go on after a restart; `make serve JOURNAL=` records none.')
 	@exec $(BIN)/python -m tools.supervise $(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)')
 
-SUITE = $(BIN)/python -m pytest -q --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+SUITE = $(BIN)/python -m pytest -q -p tests.forked_workers --workers $(WORKERS) \
     -p tests.shared_rewriting -p tests.longest_first -p tests.second_try -p tests.slowest_files -p tests.one_report
 test: dev  ## Run the tests, and once more what failed (about 10 min on 2 quiet cores)
 	$(SUITE)
@@ -56,12 +56,16 @@ FUZZ ?= 1000
 fuzz: dev  ## FUZZ requests of each kind to each route, made from /openapi.json (5 min)
 	QUIRE_FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest -q --numprocesses $(WORKERS) tests/api/test_openapi_fuzz.py
 
-check: dev  ## Format, lint, types, house rules, docs (< 2 min)
+check: check-rules check-types  ## Format, lint, types, house rules, docs (< 2 min)
+
+check-rules: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/python -m tools.node types
 	$(BIN)/python -m pytest -q tests/house
+
+check-types: dev
+	$(BIN)/mypy
 
 format: dev  ## Format the code
 	$(BIN)/ruff format .

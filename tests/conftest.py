@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from app.config.devices import has_nvidia_driver
@@ -34,11 +35,21 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave the tests and the modules out of later collections of garbage, which would take half a second each.
 
     A run of load undoes what it has frozen, and with it all: here that does nothing.
+
+    Several processes of tests compute on one thread each, and share the process that forks servers.
     """
+    if session.config.getoption("workers", 0):
+        # They import much, and torch takes the environment as it is now.
+        import torch
+
+        from tests.server.quick_start import forker
+
+        torch.set_num_threads(1)
+        forker()
     gc.freeze()
     gc.enable()
     gc.unfreeze = lambda: None

@@ -1,7 +1,7 @@
 """A plugin of pytest that runs the files that take longest first: `pytest -p tests.longest_first`.
 
-Processes take whole files, one after the other. With `--no-loadscope-reorder` they take them in this order, and so
-none works on a long file when the others have nothing more to do.
+Processes take whole files in this order (see `tests.forked_workers`), and so none works on a long file when the others
+have nothing more to do.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ LONGEST = (
     "tests/engine/execute/gpu/test_gpu_grammars.py",
     "tests/api/test_openapi_fuzz.py",
     "tests/test_readme.py",
+    "tests/test_process_edges.py",
+    "tests/server/test_journal_kills.py",
+    "tests/benchmarks/gpu/test_bodies.py",
     "tests/training/test_guide.py",
     "tests/e2e/test_conversations.py",
     "tests/e2e/test_page.py",

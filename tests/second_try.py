@@ -16,9 +16,8 @@ MOST = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the process that reports; those that run tests for it leave the second try to it."""
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(SecondTry(config))
+    """Watch what is reported."""
+    config.pluginmanager.register(SecondTry(config))
 
 
 class SecondTry:

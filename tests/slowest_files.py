@@ -8,6 +8,7 @@ to be the last.
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections import Counter
@@ -20,8 +21,10 @@ KEPT = "what is kept to the end"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure in this process."""
-    config.pluginmanager.register(SlowestFiles())
+    """Measure in this process, and in those that are forked from it."""
+    measured = SlowestFiles()
+    config.pluginmanager.register(measured)
+    os.register_at_fork(after_in_child=measured.begin)
 
 
 def used_s() -> float:
@@ -40,9 +43,13 @@ class SlowestFiles:
         self.wall_s: Counter[str] = Counter()
         self.end_s = 0.0
 
-    def pytest_collection_finish(self) -> None:
-        """Count from here: to import all test modules is not the first test's cost."""
+    def begin(self) -> None:
+        """Count from here."""
         self.before_s = used_s()
+
+    def pytest_collection_finish(self) -> None:
+        """Begin: to import all test modules is not the first test's cost."""
+        self.begin()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.second_try import MOST
 
 ROOT = Path(__file__).resolve().parents[1]
-TWO_PROCESSES = ("-p", "xdist", "--numprocesses", "2", "--dist", "loadfile")
+TWO_PROCESSES = ("-p", "tests.forked_workers", "--workers", "2")
 # A test whose first try ends in another way than its second.
 TRIED = """
 import os

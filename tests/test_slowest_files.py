@@ -31,7 +31,7 @@ def kept():
 """
 
 
-@pytest.mark.parametrize("arguments", [(), ("-p", "xdist", "--numprocesses", "2")], ids=["one", "two"])
+@pytest.mark.parametrize("arguments", [(), ("-p", "tests.forked_workers", "--workers", "2")], ids=["one", "two"])
 def test_the_ten_files_that_cost_most_are_printed_and_the_sum_of_all(tmp_path, arguments):
     (tmp_path / "test_busy.py").write_text(f"{FIXTURE}\ndef test_it(busy, kept):\n    pass\n")
     for number in range(NUM_FILES + 1):

@@ -110,7 +110,7 @@ _EXIT_CODES = f"""## Exit codes
 | 1 | `quire doctor`: a check failed; `python -m benchmarks`: slower than required, or a measurement failed |
 | {cli.EXIT_REFUSED} | command line, configuration or model rejected |
 | {cli.EXIT_ENGINE_FAILED} | the engine failed |
-| {cli.EXIT_CANNOT_START} | cannot start now: port in use, not enough memory |
+| {cli.EXIT_CANNOT_START} | impossible now, try again: port in use, not enough memory, a server that loads or is busy |
 | {cli.EXIT_INTERRUPTED} | a terminal command was interrupted by Ctrl-C |
 
 After the first SIGINT or SIGTERM a server finishes open requests for at most `--drain-timeout` seconds, and rejects new

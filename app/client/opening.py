@@ -11,9 +11,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 
 from app.client.protocol import PROTOCOL, ClientProtocol, Frame
-from app.contract.errors import QuireError
+from app.contract.errors import CannotStart, QuireError, RateLimitExceeded, ServiceUnavailable
 
 WELCOME_TIMEOUT_S = 10.0
+_PASSING = (RateLimitExceeded.http_status, ServiceUnavailable.http_status)
 _REASONS = {
     1006: "It was not closed by the server.",
     1012: "The server has shut down; connect again later.",
@@ -22,7 +23,10 @@ _REASONS = {
 
 
 class ServerRefused(QuireError):
-    """The server returned an error; `code` and `http_status` are the server's."""
+    """The server returned an error; `code` and `http_status` are the server's.
+
+    A command ends as one that cannot start now if the error will pass, as while the server loads its model.
+    """
 
     def __init__(
         self, message: str, *, code: str = "engine_error", status: int = 500, param: str | None = None
@@ -30,6 +34,8 @@ class ServerRefused(QuireError):
         super().__init__(message, param=param)
         self.code = code
         self.http_status = status
+        if status in _PASSING:
+            self.exit_code = CannotStart.exit_code
 
 
 class ConnectionLost(QuireError):

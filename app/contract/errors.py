@@ -202,7 +202,7 @@ class ResponseInProgress(RequestError):
 
 
 class StreamCancelled(RequestError):
-    """The stream was cancelled, by its client or because nobody came back to read it."""
+    """The stream was cancelled by its client."""
 
     code = "stream_cancelled"
     http_status = 409

@@ -51,6 +51,7 @@ from app.engine.schedule.kv.prefix_cache import ChainContexts
 from app.engine.schedule.limits import SchedulerLimits
 from app.engine.schedule.policy import make_policy
 from app.engine.schedule.scheduler import Scheduler
+from app.engine.schedule.step_cost import StepCost
 from app.kernels.cpu.library import prepare_library
 from app.models.file_source import FileSource
 from app.models.kv_scales import read_kv_scales
@@ -105,8 +106,8 @@ def build_engine(
             raise
         raise CannotStart(f"Not enough memory for {config.model.model}: {error}") from None
     model_info = replace(_model_info(config, model, limits, backend), memory=lines)
-    contexts = _contexts(config, model_info, backend, cache, kv_disk)
-    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk, cache)
+    contexts, cost = _contexts(config, model_info, backend, cache, kv_disk), _step_cost(spec, weights)
+    scheduler = _make_scheduler(config, limits, runner, eos_token_ids, contexts, kv_disk, cache, cost)
     # Last, while a thread clears the first pages of the cache, for which it needs no interpreter.
     _load_grammars(grammars, tokenizer, spec, eos_token_ids)
     timings.end("read_vocabulary")
@@ -236,6 +237,12 @@ def _make_runner(
     return limits, runner, cache, memory, tuple(memory_table(parts))
 
 
+def _step_cost(spec: ModelSpec, weights: DecoderWeights) -> StepCost:
+    if spec.experts is None:
+        return StepCost()
+    return StepCost(weights.expert_share, spec.experts.per_token / spec.experts.count)
+
+
 def _make_scheduler(
     config: Config,
     limits: SchedulerLimits,
@@ -244,6 +251,7 @@ def _make_scheduler(
     contexts: ChainContexts,
     kv_disk: KVDisk | None,
     cache: KVCache,
+    cost: StepCost,
 ) -> Scheduler:
     policy = make_policy(config.scheduler.scheduling_policy)
     forced = runner.masks if config.scheduler.speculative_grammar else None
@@ -256,6 +264,7 @@ def _make_scheduler(
         connector=kv_disk,
         forced=forced,
         late=late,
+        cost=cost,
     )
     if kv_disk is not None:
         kv_disk.connect(_stored_cache(scheduler, cache, contexts))

@@ -5,7 +5,8 @@ fail only that request). No tokens are lost either way: the groups of the step s
 
     a step raises ------> all its requests are replayed together
     it raises again ----> its requests are suspects: only one half of them runs (the probe)
-      a probe raises ---> it is split in halves again; a single request that raises twice at the same tokens: culprit
+      a probe raises ---> it is split in halves again; a single request that raises twice at the same tokens, which were
+                        not computed in between: culprit
       a probe succeeds -> each of its requests gained a token, ended or paused: they are cleared, the next probe runs
     no probe is left ---> all requests run
 
@@ -78,7 +79,7 @@ class Recovery:
         self.counts = RecoveryCounts()
         self._scheduler = scheduler
         # By group id, and only until the request gains a token or ends: requests of steps that raised, and requests
-        # that were alone in such a step, with the tokens that the step was to compute.
+        # that were alone in such a step, with the tokens that the step was to compute, until these are computed.
         self._hit: dict[int, SequenceGroup] = {}
         self._alone: dict[int, range] = {}
         self._probes: list[list[SequenceGroup]] = []  # the last one runs
@@ -139,6 +140,10 @@ class Recovery:
             self._hit.pop(group.id, None)
             self._alone.pop(group.id, None)
             self._waiting_for.discard(group.id)
+        for sequence in progress.sequences:
+            tokens = self._alone.get(sequence.group.id)
+            if tokens is not None and sequence.num_computed >= tokens.stop:
+                del self._alone[sequence.group.id]  # they do not raise; it may be preempted, and compute them again
         if not self._probes:
             self._num_incident_faults = 0
 

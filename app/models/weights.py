@@ -85,6 +85,14 @@ class DecoderWeights:
         ends = {id(weight): weight.num_bytes for weight in (self.embedding, self.lm_head)}
         return sum(ends.values()) + self.norm.nbytes + sum(layer.num_bytes for layer in self.layers)
 
+    @property
+    def expert_share(self) -> float:
+        """The share of the experts in the bytes that a step over many tokens reads."""
+        mixtures = [layer.mlp for layer in self.layers if isinstance(layer.mlp, ExpertMlp)]
+        experts = sum(mlp.gate_up.num_bytes + mlp.down.num_bytes for mlp in mixtures)
+        # Of an embedding that is not the output layer, a step reads a few rows.
+        return experts / (self.lm_head.num_bytes + sum(layer.num_bytes for layer in self.layers))
+
 
 class Packer(Protocol):
     """Converts weights to the layout that the ops read, each one after it is loaded; the original may be dropped.

@@ -11,13 +11,15 @@ from typing import Any
 
 import uvloop
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError
 
 from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL
+from app.streaming.chat_table import CLOSE_RATE
 from benchmarks.streams.control import serve_requests, take_output
 
 RECEIVE_BUFFER = 4096  # of one that reads nothing: what the kernel takes for it would look like reading
-OPEN_S, DRAIN_S = 30.0, 10.0
+OPEN_S, DRAIN_S, RETRY_S = 30.0, 10.0, 0.1
 
 
 class Watcher:
@@ -91,9 +93,7 @@ class Watchers:
         """Begin to watch; the answer comes when each has its first message."""
         async with asyncio.timeout(OPEN_S):
             for _ in range(num_watchers):
-                watcher = Watcher(await self._open(is_reading), is_reading=is_reading)
-                self.present.append(watcher)
-                await watcher.begin()
+                self.present.append(await self._begin(is_reading))
         self._began_s = time.process_time()
         return {}
 
@@ -109,6 +109,19 @@ class Watchers:
             "reading_s": reading_s,
             "num_pictures": max((watcher.num_pictures for watcher in watchers), default=0),
         }
+
+    async def _begin(self, is_reading: bool) -> Watcher:
+        """Return one who watches, once there is a place: the server may not know yet that those before have left."""
+        while True:
+            watcher = Watcher(await self._open(is_reading), is_reading=is_reading)
+            try:
+                await watcher.begin()
+            except ConnectionClosedError as error:
+                if error.rcvd is None or error.rcvd.code != CLOSE_RATE:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return watcher
 
     async def _open(self, is_reading: bool) -> ClientConnection:
         peer = socket.socket()

@@ -7,7 +7,8 @@ import stat
 
 import pytest
 
-from app.cli import main
+from app.cli import EXIT_CANNOT_START, main
+from tests.commands.answers.foreign_server import JSON, Said, foreign_server
 from tests.commands.dialog.emulator import Emulator
 from tests.commands.dialog.typist import CTRL_C, UP, typing
 from tests.server.quick_start import serving
@@ -38,6 +39,15 @@ def test_a_conversation_with_the_embedded_model_needs_no_server(capsys, monkeypa
     monkeypatch.setattr("sys.stdin", io.StringIO("What is Quire?\n"))
     assert main(["chat", "--temperature", "0"]) == 0
     assert "Quire" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_in_a_pipe_a_server_that_has_no_time_yet_is_to_be_tried_again(status, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("What is Quire?\n"))
+    with foreign_server() as loading:
+        loading.listing = loading.answer = Said('{"error": {"message": "Not yet."}}', status, JSON)
+        assert main(["chat", "--url", loading.url]) == EXIT_CANNOT_START
+    assert "Not yet." in capsys.readouterr().err
 
 
 def seen_at(columns: int, url: str) -> list[str]:

@@ -16,32 +16,30 @@ def test_there_are_enough_of_both():
     assert len(HOSTILE_MIXTURES) >= NUM_FOLDERS and len(HOSTILE_TENSORS) >= NUM_FOLDERS
 
 
+def expect_rejected(capsys: pytest.CaptureFixture[str], words: str, *arguments: str) -> None:
+    """The command ends with exit code 2 and one line, which has these words."""
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, ""), err
+    assert err.count("\n") == 1 and len(err) < 1200 and words in err, err
+
+
 @pytest.mark.parametrize("name", HOSTILE_MIXTURES)
 def test_a_hostile_config_is_rejected_in_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     config, field = HOSTILE_MIXTURES[name]
     write_config(tmp_path, config)
-    code = main(["plan", str(tmp_path), "--ram", "1GiB"])
-    out, err = capsys.readouterr()
-    assert code == 2, err
-    assert out == "" and err.count("\n") == 1 and len(err) < 1200
-    assert field in err, err
+    expect_rejected(capsys, field, "plan", str(tmp_path), "--ram", "1GiB")
 
 
 @pytest.mark.parametrize("name", list(HOSTILE_MIXTURES)[::25])
 def test_a_server_refuses_what_a_plan_refuses(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     config, field = HOSTILE_MIXTURES[name]
     write_config(tmp_path, config)
-    code = main(["serve", str(tmp_path), "--port", "0", "--load-format", "dummy"])
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "") and err.count("\n") == 1 and field in err, err
+    expect_rejected(capsys, field, "serve", str(tmp_path), "--port", "0", "--load-format", "dummy")
 
 
 @pytest.mark.parametrize("name", HOSTILE_TENSORS)
 def test_a_hostile_tensor_is_rejected_in_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     family, tensor, damage = HOSTILE_TENSORS[name]
     write_damaged(tmp_path, family, tensor, damage)
-    code = main(["generate", "hi", "--model", str(tmp_path)])
-    out, err = capsys.readouterr()
-    assert code == 2, err
-    assert out == "" and err.count("\n") == 1 and len(err) < 1200
-    assert tensor in err, err
+    expect_rejected(capsys, tensor, "generate", "hi", "--model", str(tmp_path))

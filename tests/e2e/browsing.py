@@ -34,6 +34,9 @@ STORED = """async (store) => {
   return records.sort((a, b) => a.createdAt - b.createdAt || (a.role === "assistant") - (b.role === "assistant"));
 }"""
 
+# The style sheets are the last that the page loads when it has nothing else to do.
+IS_COMPLETE = """["code_blocks", "context", "parts", "sidebar", "window"].every((name) =>
+  [...document.styleSheets].some(({ href }) => href?.endsWith(`/${name}.css`)))"""
 
 # What Chromium itself logs of each 401 and 503, and of a server that is not there; the page expects both.
 LOGGED_BY_CHROMIUM = ("Failed to load resource", "net::ERR_CONNECTION_REFUSED")
@@ -145,6 +148,11 @@ async def until_true(source: Page | Locator, expression: str) -> None:
             if await source.evaluate(expression):
                 return
             await asyncio.sleep(0.02)
+
+
+async def until_complete(page: Page) -> None:
+    """Wait until the page has loaded what it needs without its server, too."""
+    await until_true(page, IS_COMPLETE)
 
 
 async def until_at_end(log: Locator) -> None:

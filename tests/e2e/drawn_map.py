@@ -1,6 +1,11 @@
 """Reads the block map of the live view: which colours each of its cells has."""
 
+import asyncio
+from contextlib import suppress
+
 from playwright.async_api import Page
+
+from tests.e2e.browsing import TIMEOUT_MS
 
 # For each cell, the names of the colours that it has pixels of; "free" is below a cached one, too.
 COLOURS_OF_CELLS = """(map, count) => {
@@ -41,3 +46,16 @@ async def drawn(page: Page, num_blocks: int) -> list[str]:
     """For each block of the map `hue-1` and so on if a request holds it, `live-faint` if it is cached, else nothing."""
     cells: list[str] = await page.locator(".live-map").evaluate(COLOURS_OF_CELLS, num_blocks)
     return cells
+
+
+async def until_drawn(page: Page, cells: list[str]) -> None:
+    """Wait until the map has these cells: it is painted when it has been measured, later than the legend is there."""
+    found: list[str] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while True:
+                found = await drawn(page, len(cells))
+                if found == cells:
+                    return
+                await asyncio.sleep(0.02)
+    assert found == cells

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, stored, stored_answer, until_stored
+from tests.e2e.browsing import ask, begin, last_answer, stored, until_last, until_stored
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -70,7 +70,7 @@ async def test_an_answer_again_is_a_branch_beside_the_first(page: Page, server: 
     assert contents(stream) == ["One?", "First.", "Two?", "Second.", "Three?"]
     await stream.answer("Yes.")
     await expect(prose(page)).to_have_text("Yes.")
-    await stored_answer(page)
+    await until_last(page, "messages", text="Yes.", state="done")
     assert sorted(message["text"] for message in await stored(page) if message["role"] == "assistant") == [
         *("First.", "Second.", "Third.", "Yes.")
     ]

@@ -259,7 +259,7 @@ async def test_a_summary_that_fails_changes_nothing_and_can_be_tried_again(page:
     stream = await server.next_stream()
     assert contents(stream)[:-1] == ["One?", "First", "Two?", "Other"]
     await stream.error("engine_error", 500, "The engine failed again.")
-    await expect(page.get_by_role("alert")).to_contain_text("again")
+    await expect(page.get_by_role("alert")).to_contain_text("The engine failed again.")
     await expect(page.get_by_label("Your question")).to_have_value("So")
     await ask(page, "Four?")
     assert contents(await server.next_stream()) == ["One?", "First", "Two?", "Other", "End?", "Third", "Four?"]
@@ -296,10 +296,13 @@ async def test_a_message_that_is_too_long_goes_back_and_is_sent_after_older_turn
     await choice(page).get_by_role("button", name="Drop").click()
     await expect(choice(page)).to_have_count(0)
     await expect(page.get_by_label("Your question")).to_have_value("A long question")
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await page.get_by_label("Your question").press("Enter")
     stream = await server.next_stream()
     assert "One?" not in contents(stream)
     assert contents(stream)[-1] == "A long question"
+    await stream.answer("So.")
+    await until_last(page, "messages", text="So.", state="done")
     assert [message["keeps"] for message in await stored(page) if "keeps" in message] == [len(contents(stream)) - 1]
 
 

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored, until_last
+from tests.e2e.browsing import (
+    PageWatch,
+    ask,
+    begin,
+    last_answer,
+    new_page,
+    stored,
+    until_last,
+    until_stored,
+    until_true,
+)
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -21,10 +31,14 @@ HOLD_MESSAGES = """async () => {
   const goOn = () => isHeld && (store.get("none").onsuccess = goOn);
   goOn();
 }"""
-# The 10 seconds of the messages at the edge are two.
-FAST_TOASTS = """
+# The 10 seconds of the messages at the edge are over when the test calls `endToast`.
+HOLD_TOASTS = """
 const { setTimeout: wait } = window;
-window.setTimeout = (run, ms, ...rest) => wait(run, ms === 10_000 ? 2_000 : ms, ...rest);
+window.setTimeout = (run, ms, ...rest) => {
+  if (ms !== 10_000) return wait(run, ms, ...rest);
+  window.endToast = run;
+  return 0;
+};
 """
 HOSTILE = '<img src=x onerror="document.title=1"> **bold** [x](javascript:1)'
 
@@ -226,6 +240,7 @@ async def test_a_file_that_cannot_be_imported_changes_nothing_and_says_why(
     page: Page, server: ScriptedServer, tmp_path: Path, text: str, says: str
 ) -> None:
     await converse(page, server, ("One?", "1"))
+    await until_stored(page, "conversations", 1)
     (tmp_path / "bad.json").write_text(text)
     await import_file(page, tmp_path / "bad.json")
     await expect(page.get_by_text(says)).to_be_visible()
@@ -234,6 +249,7 @@ async def test_a_file_that_cannot_be_imported_changes_nothing_and_says_why(
 
 async def test_a_file_above_50_mb_is_not_read(page: Page, server: ScriptedServer, tmp_path: Path) -> None:
     await converse(page, server, ("One?", "1"))
+    await until_stored(page, "conversations", 1)
     with (tmp_path / "large.json").open("wb") as file:
         file.truncate(51 * 2**20)
     await import_file(page, tmp_path / "large.json")
@@ -339,9 +355,11 @@ async def test_a_conversation_that_was_shown_when_it_was_deleted_is_shown_again_
 
 @pytest.mark.own_page
 async def test_a_message_at_the_edge_disappears_after_its_time(page: Page, server: ScriptedServer) -> None:
-    await page.add_init_script(FAST_TOASTS)
+    await page.add_init_script(HOLD_TOASTS)
     await converse(page, server, ("One?", "1"))
     await choose(page, "One?", "Delete")
     await expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    await until_true(page, "'endToast' in window")
+    await page.evaluate("endToast()")
     await expect(page.locator(".toast")).to_have_count(0)
     await expect(entries(page)).to_have_count(0)

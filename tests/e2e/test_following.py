@@ -14,6 +14,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LONG = "\n\n".join(" ".join(f"word{number}" for number in range(start, start + 50)) for start in range(1, 1501, 50))
 SHORT = "Yes, that is so."
 
+DISTANCE = "log => log.scrollHeight - log.scrollTop - log.clientHeight"
+
 # The largest distance of the view from the end of the log, measured after each painted frame.
 WATCH_THE_END = """() => {
   const log = document.querySelector(".log");
@@ -44,7 +46,7 @@ async def ask_and_finish(page: Page, server: ScriptedServer, question: str, answ
 
 async def distance(log: Locator) -> float:
     """How far the view is from the end of the log, in px."""
-    far: float = await log.evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight")
+    far: float = await log.evaluate(DISTANCE)
     return far
 
 
@@ -60,6 +62,8 @@ async def open_long_answer(page: Page, server: ScriptedServer) -> Stream:
 
 async def test_the_end_stays_in_view_across_questions_after_long_answers(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
+    await ask_and_finish(page, server, "Well?", "**So.**")
+    await expect(page.locator(".answer strong")).to_have_text("So.")  # Markdown is there, which comes after the page
     await page.evaluate(WATCH_THE_END)
     for answer in (LONG, SHORT, LONG, SHORT, SHORT):
         await ask_and_finish(page, server, "And then?", answer)
@@ -74,8 +78,7 @@ async def test_answers_out_of_view_are_not_laid_out_and_keep_their_height(page: 
         await ask_and_finish(page, server, "And then?", answer)
     await page.evaluate(TWO_FRAMES)
     first = page.locator(".answer").nth(1)
-    is_laid_out = "answer => answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })"
-    assert not await first.evaluate(is_laid_out)
+    await until_true(first, "answer => !answer.querySelector('p').checkVisibility({ contentVisibilityAuto: true })")
     height = "answer => answer.offsetHeight"
     assert await first.evaluate(height) == await page.locator(".answer").nth(2).evaluate(height)
 
@@ -215,7 +218,7 @@ async def test_a_key_stops_following_an_answer_that_grows_in_each_frame(
     await page.evaluate(GROW_IN_EACH_FRAME)
     await page.keyboard.press(name)
     await expect(page.get_by_role("button", name="Go to the end")).to_be_visible()
-    await until_true(log, "log => log.scrollHeight - log.scrollTop - log.clientHeight > 1000")
+    await until_true(log, f"{DISTANCE} > 1000")
 
 
 @pytest.mark.parametrize("way", ["button", "question"])

@@ -60,6 +60,7 @@ async def test_escape_does_not_stop_the_answer(page: Page, server: ScriptedServe
 
 async def test_no_key_ends_the_editing_of_a_question(page: Page, server: ScriptedServer, press: Press) -> None:
     await (await begin(page, server)).answer("It is a server.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.locator(".question").hover()
     await page.get_by_role("button", name="Edit question").click()
     field = page.get_by_label("Edit your question")

@@ -3,8 +3,9 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, until_true
+from tests.e2e.browsing import ask, begin, last_answer, until_last, until_true
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.test_conversations import choose, entries, open_list
 from tests.e2e.tour import DROP
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -153,7 +154,13 @@ async def test_a_second_copy_is_confirmed_as_long_as_the_first(page: Page, serve
 async def test_a_reload_keeps_what_the_storage_was_too_slow_for(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "One?")).answer("First.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await until_last(page, "messages", text="First.", state="done")
     await page.evaluate(HOLD_STORAGE)
+    await open_list(page)
+    await choose(page, "One?", "Rename")
+    await page.get_by_label("Title", exact=True).fill("Mine")
+    await page.get_by_label("Title", exact=True).press("Enter")
+    await expect(entries(page).locator("bdi")).to_have_text(["Mine"])
     await ask(page, "Two?")
     await (await server.next_stream()).answer("Second.")
     await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
@@ -161,3 +168,5 @@ async def test_a_reload_keeps_what_the_storage_was_too_slow_for(page: Page, serv
     await page.reload()
     await expect(last_answer(page).locator(".prose")).to_have_text("Second.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await open_list(page)
+    await expect(entries(page).locator("bdi")).to_have_text(["Mine"])

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket
 
 from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, until_true
-from tests.e2e.drawn_map import drawn
+from tests.e2e.drawn_map import until_drawn
 from tests.e2e.live_messages import CACHED, FENCED, FREE, PINNED, SHARED, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer
 
@@ -35,6 +35,12 @@ MOST_OPAQUE = """(marks) => {
   return most;
 }"""
 
+# How many children of an element are in each row.
+IN_ROWS = """(element) => {
+  const tops = Array.from(element.children, ({ offsetTop }) => offsetTop);
+  return [...new Set(tops)].map((top) => tops.filter((other) => other === top).length).join(" ");
+}"""
+
 
 async def watch(page: Page, server: ScriptedServer) -> WebSocket:
     """Open the page with its live view, and return the view's connection."""
@@ -56,7 +62,7 @@ async def expect_cells(page: Page, engine: MadeUpEngine) -> None:
     """The map has every block at its place, with the hue of its request: 1 and 2 have the hues 1 and 2."""
     await expect(page.locator(".live-legend li").first).to_contain_text(str(sum(s == FREE for s, _ in engine.cells)))
     looks = {CACHED: "live-faint", USED: "hue-{}", SHARED: "hue-{}"}
-    assert await drawn(page, engine.num_blocks) == [looks.get(state, "").format(owner) for state, owner in engine.cells]
+    await until_drawn(page, [looks.get(state, "").format(owner) for state, owner in engine.cells])
 
 
 async def test_the_map_is_what_the_messages_say(page: Page, server: ScriptedServer) -> None:
@@ -264,7 +270,8 @@ async def test_on_another_connection_requests_are_numbered_anew(page: Page, serv
     legend = page.locator(".live-legend p")
     await expect(legend).to_contain_text("Each request has a colour; those of others are grey.")
     await socket.close(1012)
-    await expect(page.locator(".live-phase")).to_contain_text("The server cannot be reached")
+    # Half a second later it connects again, and says that.
+    await expect(page.locator(".live-phase")).to_have_text(re.compile("The server cannot be reached|Connecting"))
     await expect(page.locator(".live-blocks")).to_have_css("opacity", "0.5")
     await expect(page.get_by_role("button", name="Request 1:")).to_contain_text("3 blocks")
     socket = await server.next_watcher()
@@ -288,6 +295,20 @@ async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browse
     await socket.send_bytes(one_answer().whole())
     await expect(page.locator(".live-map")).to_be_visible()
     await context.close()
+
+
+async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedServer) -> None:
+    """No figure stands alone below four, with the list of conversations or without it."""
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    figures, legend = page.locator(".live-figures"), page.locator(".live-legend ul")
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await page.get_by_role("button", name="Conversations", exact=True).click()
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '3 2'")
+    await page.set_viewport_size({"width": 1920, "height": 1080})
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

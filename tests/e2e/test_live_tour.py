@@ -25,6 +25,32 @@ FULL_POOL = "A full pool"
 INSTRUCTION = "You explain how servers of language models work, in plain words and with examples. " * 4
 OTHERS = ("What is a token?", "What is a block?", "What is a batch?", "What is a cache?", "What is a prompt?")
 QUESTION = "Why is the sky blue?"
+# From now on the time of the page stands still where `goTo` has put it, in milliseconds from now.
+HOLD_TIME = """() => {
+  const { setTimeout: set, clearTimeout: clear } = window;
+  const begun = performance.now();
+  const timers = new Set();
+  let time = begun;
+  performance.now = () => time;
+  window.setTimeout = (run, ms = 0, ...given) => {
+    if (ms <= 0) return set(run, ms, ...given);
+    const timer = { due: time + ms, run: () => run(...given) };
+    timers.add(timer);
+    return timer;
+  };
+  window.clearTimeout = (timer) => timers.delete(timer) || clear(timer);
+  const nextBefore = (end) => [...timers].filter(({ due }) => due <= end).sort((a, b) => a.due - b.due)[0];
+  window.goTo = async (ms) => {
+    for (let next; (next = nextBefore(begun + ms)); await new Promise((resolve) => set(resolve))) {
+      timers.delete(next);
+      time = Math.max(time, next.due);
+      next.run();
+    }
+    time = begun + ms;
+  };
+}"""
+# When some requests of the recording are swapped out and some preempted, and when it is over.
+FULL_MS, OVER_MS = 3500, 20_000
 
 
 async def begin(page: Page) -> Locator:
@@ -35,13 +61,24 @@ async def begin(page: Page) -> Locator:
 
 async def go_to(tour: Locator, title: str) -> None:
     """Go on to a stop."""
-    while title not in await tour.get_by_role("heading").inner_text():
+    heading = tour.get_by_role("heading")
+    while title not in (shown := await heading.inner_text()):
         await tour.get_by_role("button", name="Next").click()
+        await expect(heading).not_to_have_text(shown)
+
+
+async def watch_for(page: Page, name: str, condition: str) -> None:
+    """Let the page set the variable `name` when a condition is true, and be it for one picture."""
+    await page.evaluate(f"""() => {{
+      window.{name} = false;
+      const look = () => {{ window.{name} ||= {condition}; }};
+      new MutationObserver(look).observe(document.body, {{ subtree: true, childList: true, characterData: true }});
+    }}""")
 
 
 async def expect_over(page: Page, tour: Locator) -> None:
     """Wait until a stop has been shown to its end, and nothing is left of its requests."""
-    await expect(tour.get_by_role("button", name="Show it")).to_be_visible()
+    await expect(tour.get_by_role("button", name="Show it again")).to_be_visible()
     await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
 
 
@@ -75,12 +112,12 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
         while True:
             titles.append(await tour.get_by_role("heading").inner_text())
             await tour.get_by_role("button", name="Show it").click()
-            await expect(tour.get_by_role("button", name="Stop")).to_be_visible()
             await expect_over(page, tour)
             await expect(tour.get_by_role("status")).to_have_text("")
             if await tour.get_by_role("button", name="End").count():
                 break
             await tour.get_by_role("button", name="Next").click()
+            await expect(tour.get_by_role("heading")).not_to_have_text(titles[-1])
         assert len(set(titles)) == 9
         assert "copied" in await asyncio.wait_for(watching, TIMEOUT_MS / 1000)
         await tour.get_by_role("button", name="End").click()
@@ -98,9 +135,9 @@ async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: 
         tour = await begin(page)
         await go_to(tour, FULL_POOL)
         watching = asyncio.create_task(events_until(server, "preempted"))
+        await watch_for(page, "isPreempted", "/preempted/.test(document.querySelector('.live-queue').textContent)")
         await tour.get_by_role("button", name="Show it").click()
-        # It is said of the request for as long as it is there.
-        await expect(page.get_by_role("button", name=re.compile("preempted")).first).to_be_visible()
+        await until_true(page, "isPreempted")
         await page.screenshot(path=shots / "full-pool.png")
         assert "preempted" in await asyncio.wait_for(watching, TIMEOUT_MS / 1000)
         await expect_over(page, tour)
@@ -118,20 +155,29 @@ async def watch_scripted(page: Page, server: ScriptedServer, engine: MadeUpEngin
     return tour
 
 
+async def show_recording(page: Page, tour: Locator) -> None:
+    """Play the recording until the pool is full, when time stands still."""
+    await page.evaluate(HOLD_TIME)
+    await tour.get_by_role("button", name="Show it").click()
+    block_map = page.get_by_role("application", name=re.compile("^Map of"))
+    await expect(block_map).to_have_accessible_name(re.compile(r"\b32 blocks"))
+    await page.evaluate("goTo", FULL_MS)
+    for state in ("swapped", "preempted"):
+        await expect(page.get_by_role("button", name=re.compile(f"^Request .*: {state}")).first).to_be_visible()
+
+
 async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: ScriptedServer, shots: Path) -> None:
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
     await expect(tour).to_contain_text("2,000 blocks are too many to fill")
     block_map = page.get_by_role("application", name=re.compile("^Map of"))
     await expect(block_map).to_have_accessible_name(re.compile("the first 256 of 2,000 blocks"))
     await expect(page.locator("#live-story")).to_contain_text("These are the first 256 of 2,000; the others are free.")
-    await tour.get_by_role("button", name="Show it").click()
+    await show_recording(page, tour)
     phase = page.locator(".live-phase")
     await expect(phase).to_have_text("A recording, not this server")
-    await expect(block_map).to_have_accessible_name(re.compile(r"\b32 blocks"))
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: swapped")).first).to_be_visible()
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
     await page.screenshot(path=shots / "recording.png")
     assert await violations(page) == []
+    await page.evaluate("goTo", OVER_MS)
     await expect_over(page, tour)
     await expect(phase).to_have_text("")
     await expect(block_map).to_have_accessible_name(re.compile("2,000 blocks"))
@@ -152,11 +198,11 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
         await go_to(tour, "Shared blocks")
-        await tour.get_by_role("button", name="Show it").click()
         # Fast answers share blocks in a few pictures of each second, so each is looked at.
-        shared = page.locator(".live-legend li").filter(has_text="by several")
-        await until_true(shared, r"legend => /shared\s+[1-9]/.test(legend.textContent)")
-        await until_true(page, "document.querySelectorAll('.live-request').length === 4")
+        await watch_for(page, "areShared", r"/shared\s+[1-9]/.test(document.querySelector('.live-legend').textContent)")
+        await watch_for(page, "areFour", "document.querySelectorAll('.live-request').length === 4")
+        await tour.get_by_role("button", name="Show it").click()
+        await until_true(page, "areShared && areFour")
         await expect_over(page, tour)
         await expect(tour.get_by_role("button", name="Show it again")).to_be_visible()
         await go_to(tour, "The second turn")
@@ -167,17 +213,19 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
         await go_to(tour, "The second turn")
+        figures = "document.querySelector('.live-figures').textContent"
+        await watch_for(page, "areFound", rf"/cache hits\s*[1-9]\d* %/.test({figures})")
         await tour.get_by_role("button", name="Show it").click()
-        hits = page.locator(".live-figures div").filter(has_text="cache hits")
-        await expect(hits).to_have_text(re.compile(r"cache hits\s*[1-9]\d* %"))
+        await until_true(page, "areFound")
         await expect_over(page, tour)
         *first, second = await tokens_read(page)
         assert sum(first) > 5 * second
         # Steps of others come, and those that the card speaks of stay.
+        await watch_for(page, "isSeen", "document.querySelector('.live-request') !== null")
         async with connect_client(server.url, KEY) as client:
             answer = await client.chat([{"role": "user", "content": QUESTION}], max_tokens=1500, ignore_eos=True)
-            await expect(page.locator(".live-request")).to_be_visible()
             await answer.text()
+        await until_true(page, "isSeen")
         await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
         assert await tokens_read(page) == [*first, second]
         steps = page.get_by_role("region", name="Steps")
@@ -216,8 +264,7 @@ async def test_the_blocks_stay_in_sight_beside_the_lanes_of_a_full_pool(
 ) -> None:
     await page.set_viewport_size({"width": width, "height": height})
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
-    await tour.get_by_role("button", name="Show it").click()
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
+    await show_recording(page, tour)
     await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
     await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
     await until_true(page.locator(".live-legend"), BLOCKS_ARE_SEEN)
@@ -246,8 +293,7 @@ async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
 ) -> None:
     await page.set_viewport_size({"width": width, "height": height})
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
-    await tour.get_by_role("button", name="Show it").click()
-    await expect(page.get_by_role("button", name=re.compile("^Request .*: preempted")).first).to_be_visible()
+    await show_recording(page, tour)
     await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
     await page.screenshot(path=shots / f"tour-{width}.png")
     await expect(tour.get_by_role("button", name="Stop")).to_be_in_viewport()
@@ -255,13 +301,12 @@ async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
 
 async def test_a_recording_can_be_stopped(page: Page, server: ScriptedServer) -> None:
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
-    await tour.get_by_role("button", name="Show it").click()
-    await expect(page.get_by_role("button", name=re.compile("^Request 1:"))).to_be_visible()
+    await show_recording(page, tour)
     await tour.get_by_role("button", name="Stop").click()
     await expect(page.locator(".live-phase")).to_have_text("")
     await expect(page.locator(".live-lane[data-empty=true]")).to_have_count(4)
     await tour.get_by_role("button", name="Show it").click()
-    await expect(page.get_by_role("button", name=re.compile("^Request 1:"))).to_be_visible()
+    await expect(page.locator(".live-phase")).to_have_text("A recording, not this server")
     await tour.get_by_role("button", name="Next").click()
     await expect(page.locator(".live-phase")).to_have_text("")
 
@@ -270,6 +315,7 @@ async def test_a_server_with_work_to_do_is_asked_for_nothing(page: Page, server:
     engine = MadeUpEngine(48)
     engine.figures["waiting"] = 3
     tour = await watch_scripted(page, server, engine)
+    await page.evaluate(HOLD_TIME)
     await tour.get_by_role("button", name="Show it").click()
     await expect(tour.get_by_role("status")).to_contain_text("3 wait")
     await expect(page.locator(".live-phase")).to_have_text("A recording, not this server")

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import begin, last_answer, new_page
+from tests.e2e.browsing import begin, last_answer, new_page, until_complete
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_typing import PHONE
 
@@ -51,8 +51,10 @@ async def test_the_buttons_of_an_editor_are_below_its_field_without_a_bubble(
     page: Page, server: ScriptedServer
 ) -> None:
     await (await begin(page, server)).answer("It is a server.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.locator(".question").hover()
     await page.get_by_role("button", name="Edit question").click()
+    await until_complete(page)  # nothing comes any more that moves what is measured
     row = page.locator(".editor-row")
     left, top, width, height = await box(page.get_by_label("Edit your question"))
     assert (await box(row))[::2] == (left, width)
@@ -93,14 +95,33 @@ async def test_the_scrollbar_of_a_window_is_inside_its_round_corners(page: Page,
 async def test_the_buttons_of_a_failure_are_beside_its_words(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await stream.error("overloaded", 503, "The queue is full; try again in a moment.")
-    words = last_answer(page).locator(".failure > span")
+    await expect(page.get_by_label("Your question")).to_have_value("What is Quire?")
+    await until_complete(page)
+    words = last_answer(page).locator(".failure > [dir]")
     _, top, _, height = await box(words)
     button = await box(last_answer(page).get_by_role("button", name="Try again"))
     assert button[1] <= top + height / 2 <= button[1] + button[3]
 
 
+@pytest.mark.parametrize("width", [390, 320])
+async def test_the_buttons_of_a_failure_are_one_row_on_a_phone(
+    browser: Browser, server: ScriptedServer, width: int
+) -> None:
+    context, page = await new_page(browser, **PHONE | {"viewport": {"width": width, "height": 700}})
+    stream = await begin(page, server)
+    await stream.delta("It is a")
+    await stream.error("engine_error", 500, "The engine failed; the server has restarted it.")
+    buttons = last_answer(page).locator(".failure button")
+    await expect(buttons).to_have_text(["Continue", "Try again"])
+    tops = [(await box(button))[1] for button in await buttons.all()]
+    _, top, _, height = await box(last_answer(page).locator(".failure > [dir]"))
+    assert tops[0] == tops[1] >= top + height
+    await context.close()
+
+
 async def test_the_keys_below_the_field_have_the_same_distances(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
+    await expect(page.locator(".keys > span")).to_have_count(4)
     keys = await page.locator(".keys > span").all()
     boxes = [(await box(each), await box(each.locator("kbd, button").first)) for each in keys]
     gaps = [round(inner[0] - (left + width), 1) for ((left, _, width, _), _), (_, inner) in itertools.pairwise(boxes)]
@@ -128,6 +149,7 @@ async def test_the_bar_of_a_phone_has_room_for_every_button(
     context, page = await new_page(browser, **PHONE | {"viewport": {"width": width, "height": 700}})
     await page.goto(server.url)
     await expect(page.locator(".suggestions")).to_be_visible()
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     parts = [await box(part) for part in await page.locator(":is(.bar button, .bar h1 > svg):visible").all()]
     assert len(parts) == (7 if width > 360 else 6)
     for (left, _, width_before, _), (after, *_) in itertools.pairwise(sorted(parts)):

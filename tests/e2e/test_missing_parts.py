@@ -6,15 +6,12 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.api.serving import HANG_S
-from tests.e2e.browsing import begin, last_answer, until_true
+from tests.e2e.browsing import begin, last_answer, until_complete
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.tour import DROP
 
 pytestmark = [pytest.mark.own_page, pytest.mark.asyncio(loop_scope="session")]
 
-# The style sheets are the last that the page loads when it has nothing else to do.
-IS_COMPLETE = """["code_blocks", "context", "parts", "sidebar", "window"].every((name) =>
-  [...document.styleSheets].some(({ href }) => href?.endsWith(`/${name}.css`)))"""
 MISSING = "A part of this page could not be loaded."
 
 
@@ -26,7 +23,7 @@ async def converse(page: Page, server: ScriptedServer) -> None:
 
 async def test_everything_works_without_the_server_once_the_page_was_idle(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
-    await until_true(page, IS_COMPLETE)
+    await until_complete(page)
     await converse(page, server)
     await server.kill()
     await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 # Runs each attempt, and writes what became of it where the test can read it.
 ATTEMPTS = """<p id="said"></p><script>
 const results = {};
-const timeout = () => new Promise((resolve) => setTimeout(resolve, 20000, "no end"));
+const timeout = () => new Promise((resolve) => setTimeout(resolve, 50000, "no end"));
 const attempt = async (name, act) => {
   try {
     results[name] = String(await Promise.race([act(), timeout()]));

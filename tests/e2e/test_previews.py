@@ -141,5 +141,6 @@ async def test_a_preview_gets_the_focus_by_the_tab_key(page: Page, server: Scrip
     await page.get_by_label("Your question").focus()
     await page.get_by_role("button", name="Copy code").focus()
     await page.keyboard.press("Tab")
+    await expect(shown.locator("input")).to_be_focused()
     await page.keyboard.type("By keyboard.")
     await expect(shown.locator("input")).to_have_value("By keyboard.")

@@ -36,8 +36,15 @@ async def begin(page: Page, server: ScriptedServer) -> Stream:
     return await server.next_stream()
 
 
-async def answer(stream: Stream) -> None:
-    """An answer of tokens that were in doubt, more and less."""
+async def answer(page: Page, server: ScriptedServer) -> None:
+    """Show an answer of tokens that were in doubt, more and less, to its end."""
+    await answer_to(await begin(page, server))
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
+    await expect(tokens(page)).to_have_count(6)
+
+
+async def answer_to(stream: Stream) -> None:
+    """Send an answer of tokens that were in doubt, more and less."""
     await stream.token("One", 0.99, Once=0.005)
     await stream.token(" **bold**", 0.6, more=0.3)
     await stream.token(" quire", 0.3, book=0.6)
@@ -55,7 +62,7 @@ def tokens(page: Page) -> Locator:
 async def test_the_less_probable_a_token_the_stronger_its_underline(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     assert (stream.request["logprobs"], stream.request["top_logprobs"]) == (True, 5)
-    await answer(stream)
+    await answer_to(stream)
     await expect(tokens(page)).to_have_text(["One", "**bold**", "quire", "", "ends", "<end>"])
     doubts = [await each.get_attribute("data-doubt") for each in await tokens(page).all()]
     assert doubts == [None, "1", "2", "3", "4", None]
@@ -65,14 +72,14 @@ async def test_the_less_probable_a_token_the_stronger_its_underline(page: Page, 
 
 
 async def test_what_is_copied_is_the_text_of_the_answer(page: Page, server: ScriptedServer) -> None:
-    await answer(await begin(page, server))
+    await answer(page, server)
     await expect(tokens(page)).to_have_count(6)
     assert await page.evaluate(COPIED) == "One **bold** quire\nends"
     assert (await stored_answer(page))["text"] == "One **bold** quire\nends"
 
 
 async def test_a_token_under_the_pointer_shows_what_else_it_might_have_been(page: Page, server: ScriptedServer) -> None:
-    await answer(await begin(page, server))
+    await answer(page, server)
     tip = page.get_by_role("tooltip")
     await tokens(page).nth(2).hover()
     await expect(tip.locator("li")).to_have_text(["book60 %", "␣quire30 %"])
@@ -89,7 +96,7 @@ async def test_a_token_under_the_pointer_shows_what_else_it_might_have_been(page
 
 
 async def test_the_arrow_keys_go_from_token_to_token_and_to_those_in_doubt(page: Page, server: ScriptedServer) -> None:
-    await answer(await begin(page, server))
+    await answer(page, server)
     text = page.get_by_role("group", name="The answer, token by token")
     await text.focus()
     for key, index in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowLeft", 1), ("ArrowLeft", 0), ("ArrowRight", 1)):
@@ -106,7 +113,7 @@ async def test_the_arrow_keys_go_from_token_to_token_and_to_those_in_doubt(page:
 async def test_a_finger_shows_what_a_pointer_does(browser: Browser, server: ScriptedServer) -> None:
     context, page = await new_page(browser, **PHONE)
     watch = PageWatch(page)
-    await answer(await begin(page, server))
+    await answer(page, server)
     tip = page.get_by_role("tooltip")
     await tokens(page).nth(4).tap()
     await expect(tip.locator("li")).to_have_text(["ends5.0 %"])
@@ -121,7 +128,7 @@ async def test_a_finger_shows_what_a_pointer_does(browser: Browser, server: Scri
 async def test_an_answer_is_shown_as_tokens_while_the_setting_is_on_or_where_they_are_asked_for(
     page: Page, server: ScriptedServer
 ) -> None:
-    await answer(await begin(page, server))
+    await answer(page, server)
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await last_answer(page).get_by_role("button", name="Show formatted").click()
     await expect(last_answer(page).locator(".prose strong")).to_have_text("bold")
@@ -158,6 +165,7 @@ async def test_hostile_tokens_are_text(page: Page, server: ScriptedServer) -> No
     stream = await begin(page, server)
     await stream.token("<img src=x onerror=alert(1)>", 0.2, **{"<b>other</b>": 0.7})
     await stream.done()
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await tokens(page).first.hover()
     await expect(page.get_by_role("tooltip").locator("li").first).to_have_text("<b>other</b>70 %")
     await expect(tokens(page).locator("*")).to_have_count(0)

@@ -99,6 +99,7 @@ async def test_several_answers_have_the_texts_and_probabilities_of_the_api_also_
     await expect(page.locator(".sides .token").first).to_be_visible()
     await page.reload()
     await expect(page.get_by_role("button", name="Go on with this one")).to_have_count(3)
+    await stored_answer(page)
     stored_answers = sorted(
         (record for record in await stored(page) if "beside" in record), key=lambda record: record["beside"]["number"]
     )

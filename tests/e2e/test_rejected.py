@@ -61,6 +61,7 @@ async def test_newly_typed_text_stays_and_the_rejected_message_can_be_edited(
     stream = await server.next_stream()
     assert [m["content"] for m in stream.request["messages"]] == ["Before?", "Well.", "A new thought"]
     await stream.answer("Indeed.")
+    await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await expect(page.locator(".question p")).to_have_text(["Before?", QUESTION, "A new thought"])
     await question_field(page).fill("And more")
     await page.get_by_role("button", name="Edit", exact=True).click()

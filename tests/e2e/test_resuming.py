@@ -5,7 +5,17 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.api.serving import make_app, serving, until
 from tests.client.relay import Relay
-from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, stored, stored_answer, until_last
+from tests.e2e.browsing import (
+    PageWatch,
+    ask,
+    begin,
+    last_answer,
+    new_page,
+    stored,
+    stored_answer,
+    until_complete,
+    until_last,
+)
 from tests.e2e.scripted import ScriptedServer, Stream
 from tests.e2e.test_blocked_websockets import BLOCKED
 from tests.fakes import FakeEngine, Script
@@ -134,6 +144,7 @@ async def test_a_connection_that_a_sleep_has_left_behind_is_given_up(
     server.is_silent = True
     await page.evaluate(f"document.dispatchEvent(new Event('{event}', {{ bubbles: true }}))")
     await until(lambda: len(server.hellos) == 2)
+    server.is_silent = False
     await go_on(page, server, stream)
 
 
@@ -304,6 +315,7 @@ async def test_no_word_of_the_application_is_lost_or_doubled(browser: Browser, w
         await page.reload()
         engine.step(20)
         await expect(prose).to_contain_text("word59")
+        await until_complete(page)
         relay.is_away = True
         relay.cut()
         await expect(last_answer(page).locator(".standing")).to_have_text(WAITS)

@@ -58,6 +58,8 @@ async def test_a_hit_is_shown_in_a_line_and_leads_to_its_place(
     for _ in ("at first", "and again after the user has scrolled away"):
         await open_list(page)
         await page.get_by_label("Search conversations").fill("needle")
+        # Until it is found, the list shows what was found before it, which leads to its own words.
+        await expect(page.locator(".excerpt mark")).to_have_text(["needle"])
         await page.locator(".excerpt").click()
         await expect(page.locator(".prose strong")).to_be_in_viewport()
         await until_true(page, f"{MARKED} === '[\"needle\"]'")
@@ -93,6 +95,7 @@ async def test_a_conversation_that_is_shown_again_is_shown_from_its_end(page: Pa
     await page.get_by_role("button", name="New chat").click()
     await expect(page.locator(".welcome")).to_be_visible()
     await page.go_back()
+    await expect(page.locator(".answer")).to_have_count(2)
     await until_at_end(page.locator(".log"))
     await expect(page.locator(".prose strong")).not_to_be_in_viewport()
     assert await page.evaluate(MARKED) == "[]"
@@ -119,7 +122,7 @@ async def test_a_hit_in_the_folded_part_of_a_question_unfolds_it(page: Page, ser
     await page.locator(".excerpt").click()
     await expect(page.locator(".question p")).to_contain_text("needle")
     await until_true(page, f"{MARKED} === '[\"needle\"]'")
-    assert await page.evaluate(IS_MARK_IN_VIEW)
+    await until_true(page, IS_MARK_IN_VIEW)
 
 
 async def test_words_in_a_title_alone_have_no_line(page: Page, server: ScriptedServer) -> None:
@@ -129,9 +132,11 @@ async def test_words_in_a_title_alone_have_no_line(page: Page, server: ScriptedS
     await choose(page, "Which?", "Rename")
     await page.get_by_label("Title", exact=True).fill("Baking")
     await page.keyboard.press("Enter")
+    await search(page, "this")
+    await expect(page.locator(".excerpt")).to_have_text("This one.")
     await search(page, "baking")
-    await expect(entries(page)).to_have_count(1)
     await expect(page.locator(".excerpt")).to_have_count(0)
+    await expect(entries(page).locator("bdi")).to_have_text(["Baking"])
 
 
 def milliseconds(*parts: int) -> float:

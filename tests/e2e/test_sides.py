@@ -44,7 +44,8 @@ async def test_answers_are_written_side_by_side_and_the_chosen_one_goes_on(page:
     await stream.choice(0, "First.", ends="stop")
     await stream.choice(1, "Second.")
     await expect(sides(page).locator(".prose")).to_have_text(["First.", "Second.", "Third"])
-    assert [await each.get_attribute("data-state") for each in await sides(page).all()] == ["done", *["streaming"] * 2]
+    for number, state in enumerate(("done", "streaming", "streaming")):
+        await expect(sides(page).nth(number)).to_have_attribute("data-state", state)
     lefts = [await each.evaluate(LEFT) for each in await sides(page).all()]
     assert lefts == sorted(set(lefts))
     assert await violations(page) == []
@@ -124,6 +125,7 @@ async def test_answers_that_are_the_same_say_why(page: Page, server: ScriptedSer
 async def test_another_tab_shows_them_and_the_choice(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     await answer(page, stream)
+    await until_last(page, "messages", state="done")
     other = await page.context.new_page()
     await other.goto(page.url)
     await expect(sides(other)).to_have_count(3)

@@ -3,15 +3,16 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, until_last
+from tests.e2e.browsing import ask, begin, last_answer, until_complete, until_last
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_conversations import choose, entries, open_list
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def has_no_title_asked(server: ScriptedServer) -> bool:
-    """Whether the page has started no further stream, when it has read all that was sent."""
+async def has_no_title_asked(page: Page, server: ScriptedServer) -> bool:
+    """Whether the page, with the part that asks, has started no further stream when it has read all that was sent."""
+    await until_complete(page)
     await server.ping()
     return server.streams.empty()
 
@@ -32,7 +33,7 @@ async def test_after_the_first_answer_the_model_writes_the_title(page: Page, ser
     await ask(page, "And cake?")
     await (await server.next_stream()).answer("With eggs.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    assert await has_no_title_asked(server)
+    assert await has_no_title_asked(page, server)
     await page.reload()
     await open_list(page)
     await expect(entries(page).locator("bdi")).to_have_text(["Baking Bread"])
@@ -67,7 +68,7 @@ async def test_a_conversation_that_the_user_named_keeps_its_name(page: Page, ser
     await page.keyboard.press("Enter")
     await stream.done()
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    assert await has_no_title_asked(server)
+    assert await has_no_title_asked(page, server)
 
 
 @pytest.mark.parametrize("why", ["guide", "off"])
@@ -80,4 +81,4 @@ async def test_no_title_is_asked_of_guide_or_against_the_setting(page: Page, ser
         await page.keyboard.press("Escape")
     await (await begin(page, server, "How is bread made?")).answer("With yeast.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
-    assert await has_no_title_asked(server)
+    assert await has_no_title_asked(page, server)

@@ -19,6 +19,22 @@ const { matchMedia: match } = window;
 window.matchMedia = (query) => (/pointer:/.test(query) ? { matches: /pointer: none/.test(query) } : match(query));
 """
 
+# Presses a key as soon as the composer is there, before anything else is done.
+FIRST_KEY = """
+new MutationObserver((_, observer) => {
+  if (!document.getElementById("question")) return;
+  observer.disconnect();
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true }));
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+@pytest.mark.own_page
+async def test_a_page_that_is_seen_hears_its_keys(page: Page, server: ScriptedServer) -> None:
+    await page.add_init_script(FIRST_KEY)
+    await page.goto(server.url)
+    await expect(page.get_by_label("Your question")).to_be_focused()
+
 
 async def test_what_is_typed_beside_every_field_is_written_into_the_composer(
     page: Page, server: ScriptedServer

@@ -128,6 +128,21 @@ def test_a_request_that_runs_alone_is_retried_once_and_then_fails(caplog):
     assert built.stats().recovery.num_faults == 2
 
 
+def test_a_request_whose_tokens_were_computed_in_between_is_no_culprit(caplog):
+    """It is alone in two failed steps, with the same tokens, because it was preempted between them."""
+    built = engine(InjectedFaults(before_sample={2, 6}), max_num_batched_tokens=32, enable_prefix_caching=False)
+    run = Run(built)
+    run.add(request(built, "a", range(10, 90), max_tokens=3))
+    run.step(4)
+    (group,) = built.scheduler.groups
+    assert (group.num_computed, built.stats().recovery.num_faults) == (64, 1)
+    built.scheduler.preemption.preempt(group)
+    run.finish()
+    assert isinstance(run.end("a"), Finished)
+    counts = built.stats().recovery
+    assert (counts.num_faults, counts.num_culprits) == (2, 0)
+
+
 def test_two_requests_that_only_fail_together_both_finish(expected, caplog):
     faults = Culprits({prompt_of(0): 6, prompt_of(3): 6}, together=True)
     run = run_requests(faults, num_kv_blocks=60)

@@ -22,9 +22,9 @@ NUMBERS = re.compile(r"(?<=[\[-])\d+-")
 
 def pytest_configure() -> None:
     """Share out the processors, on which the expected values are computed, and what one process has compiled."""
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
     if torch.cuda.is_available():
+        count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
         fix_cache_keys()
 
 

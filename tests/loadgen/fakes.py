@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from app.loadgen.answer import Answer
@@ -176,8 +176,10 @@ def make_figures(rate: float = 2.0, *answers: Answer, **fields: Any) -> Figures:
     return figures_of(make_run(*(answers or map(make_answer, (0.0, 0.5, 1.0))), **fields), rate)
 
 
-def free_port() -> int:
-    """A port of the loopback without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port of the loopback without a listener; no other process gets it in the time of the block."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for the server that a test starts there
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

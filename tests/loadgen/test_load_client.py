@@ -32,7 +32,8 @@ async def test_a_stream_is_read_to_its_end():
 
 
 async def test_a_rejected_connection_is_a_failure():
-    answer = await ask(f"http://127.0.0.1:{free_port()}")
+    with free_port() as port:
+        answer = await ask(f"http://127.0.0.1:{port}")
     assert (answer.status, answer.error, answer.connected) == ("failed", "no connection", None)
     assert answer.message == "Connection refused"
 

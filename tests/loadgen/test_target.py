@@ -118,5 +118,5 @@ async def test_an_overloaded_server_cannot_start_a_measurement():
 
 
 def test_an_unreachable_server_cannot_start_a_measurement():
-    with pytest.raises(CannotStart, match=r"cannot connect to http.*: Connection refused"):
-        first_model(find_target(f"http://127.0.0.1:{free_port()}"))
+    with free_port() as port, pytest.raises(CannotStart, match=r"cannot connect to http.*: Connection refused"):
+        first_model(find_target(f"http://127.0.0.1:{port}"))

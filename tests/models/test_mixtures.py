@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,14 @@ def test_quantized_experts_stay_near_the_exact_ones(quantization: str):
     answer, logits = logits_of(saved_mixture("qwen2-moe")[0], quantization=quantization)
     expected = expected_logits("qwen2-moe", (*PROMPT, *answer))[len(PROMPT) - 1 : -1]
     assert relative_error(logits, expected) < {"int8": 0.05, "int4": 0.4}[quantization]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_steps_cost_knows_the_share_of_the_experts_in_what_is_read(name: str):
+    folder = saved_mixture(name)[0]
+    spec = inspect(make_config({"model": str(folder)}).model).spec
+    assert spec.experts is not None
+    share, per_token = loaded(folder).expert_share, spec.experts.per_token / spec.experts.count
+    all_bytes = active_bytes(replace(spec, experts=replace(spec.experts, per_token=spec.experts.count)), None)
+    assert active_bytes(spec, None) == pytest.approx(all_bytes * (1 - share + share * per_token), rel=1e-3)
+    assert build(folder, enforce_eager=True).scheduler.budget.cost.experts == share

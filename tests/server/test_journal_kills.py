@@ -6,7 +6,7 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,15 @@ import httpx
 import pytest
 
 from tests.api.resuming import RESUME, Event, events_of, told
-from tests.server.processes import HANG_S, serving
+from tests.server.processes import HANG_S, RunningServer
+from tests.server.processes import serving as started_as_users_do
+from tests.server.quick_start import serving
 from tests.server.resumed_reading import CHAT, body, ids_of_calls, same, without_ends
 from tests.server.resumed_sockets import frames_until, opened, send
 from tests.server.test_resuming import CASES
 from tests.server.thinking_checkpoint import write_thinking_checkpoint
+
+Starting = Callable[..., AbstractContextManager[RunningServer]]
 
 
 def long(name: str) -> dict[str, Any]:
@@ -90,16 +94,16 @@ def undisturbed(model: str) -> dict[str, dict[str, Any]]:
             return {name: same(told(events_of(client.post(CHAT, json=long(name)).text))) for name in CASES}
 
 
-@pytest.mark.parametrize("count", [1, 6, 40])
+@pytest.mark.parametrize(("count", "start"), [(1, serving), (6, started_as_users_do), (40, serving)])
 def test_a_killed_server_goes_on_with_the_same_bytes(
-    count: int, tmp_path: Path, model: str, undisturbed: dict[str, dict[str, Any]]
+    count: int, start: Starting, tmp_path: Path, model: str, undisturbed: dict[str, dict[str, Any]]
 ):
     options = (model, "--journal", str(tmp_path / "journal"))
-    with serving(*options) as server:
+    with start(*options) as server:
         server.wait_until_ready()
         had = asyncio.run(read_all(server.url, count, lambda: server.process.send_signal(signal.SIGKILL)))
         server.process.wait(HANG_S)
-    with serving(*options) as server, httpx.Client(base_url=server.url, timeout=HANG_S) as client:
+    with start(*options) as server, httpx.Client(base_url=server.url, timeout=HANG_S) as client:
         server.wait_until_ready()
         for reader in had:
             check_rest(client, reader, undisturbed)

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from app.client.client import connect
 from tests.house.source import ROOT
+from tests.loadgen.fakes import free_port
 from tests.server.processes import HANG_S, serving
 from tools.supervise import Backoff, ending_of
 
@@ -184,11 +184,6 @@ def test_make_serve_ends_with_its_server_after_ctrl_c(has_journal: bool, tmp_pat
         assert (tmp_path / "runs").read_text() == "2\n"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 def child_of(pid: int) -> int:
     """The process that another has started."""
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -211,12 +206,14 @@ def test_an_answer_goes_on_when_a_supervised_server_is_killed(tmp_path: Path):
     with serving() as server:
         server.wait_until_ready()
         undisturbed = asyncio.run(read(server.url))
-    port, journal = free_port(), tmp_path / "journal"
-    process = supervisor(sys.executable, "-m", "app", "serve", "--port", str(port), "--journal", str(journal))
-    with ending(process) as (told, said):
-        assert any(line.startswith("Ready") for line in told)
-        answer = asyncio.run(read(f"http://127.0.0.1:{port}", lambda: os.kill(child_of(process.pid), signal.SIGKILL)))
-        assert answer == undisturbed
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(HANG_S) == 0
-        assert "The server was ended by SIGKILL. It is started again in 0 s" in said.read()
+    journal = str(tmp_path / "journal")
+    with free_port() as port:
+        process = supervisor(sys.executable, "-m", "app", "serve", "--port", str(port), "--journal", journal)
+        with ending(process) as (told, said):
+            assert any(line.startswith("Ready") for line in told)
+            url = f"http://127.0.0.1:{port}"
+            answer = asyncio.run(read(url, lambda: os.kill(child_of(process.pid), signal.SIGKILL)))
+            assert answer == undisturbed
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(HANG_S) == 0
+            assert "The server was ended by SIGKILL. It is started again in 0 s" in said.read()

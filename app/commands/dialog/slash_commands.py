@@ -155,12 +155,12 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/load": SlashCommand("FILE", "Go on with a conversation that /save or the chat page has written.", _load),
     "/model": SlashCommand("[NAME]", "List the models, or change to one.", _model),
     "/stats": SlashCommand("", "Show tokens, speed and how much of the context is used.", _stats),
-    "/quit": SlashCommand("", "End the chat; `quit` and `exit` alone on a line do, too.", _quit),
+    "/quit": SlashCommand("", "End the chat; in a terminal `quit` and `exit` alone on a line do, too.", _quit),
 }
 ALIASES = {"/new": "/clear", "/exit": "/quit", "/?": "/help"}
 WORDS_THAT_QUIT = frozenset(("exit", "quit", ":q"))
 """Lines that end a chat in a terminal without a slash."""
 TYPING = (
     'A line that ends with \\ goes on with the next one; """ begins and ends a text of several lines.',
-    "Ctrl-C stops an answer, which is kept. Ctrl-D ends the chat. The arrow keys bring back earlier lines.",
+    "In a terminal Ctrl-C stops an answer, which is kept, Ctrl-D ends the chat, arrow keys bring back earlier lines.",
 )

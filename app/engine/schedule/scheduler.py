@@ -64,6 +64,7 @@ from app.engine.schedule.speculation.forced_tokens import ForcedTokens
 from app.engine.schedule.speculation.speculation import Speculation, valid_samples
 from app.engine.schedule.step_budget import StepBudget
 from app.engine.schedule.step_builder import StepPlanBuilder
+from app.engine.schedule.step_cost import StepCost
 from app.engine.schedule.step_plan import StepPlan, StepResult
 from app.engine.schedule.step_results import ResultProcessor, StepProgress
 from app.observe.shown_id import shown_id
@@ -95,6 +96,7 @@ class Scheduler:
         connector: KVConnector | None = None,
         forced: ForcedTokens | None = None,
         late: LateSequences | None = None,
+        cost: StepCost | None = None,
     ) -> None:
         self.limits = limits
         self.tables = BlockTables(limits, connector or KVConnector())
@@ -102,7 +104,7 @@ class Scheduler:
         self._late = late
         shares = SeatShares() if self._policy.is_by_account else None
         rests = None if shares is None else Rests(shares)
-        self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target, rests)
+        self.budget = StepBudget(limits.max_num_batched_tokens, limits.itl_target, rests, cost)
         self.queues = SequenceQueues(limits.max_running, shares)
         self.preemption = Preemption(self.queues, self.tables, self.budget)
         self._eos_token_ids = frozenset(eos_token_ids)

@@ -49,8 +49,10 @@ class StepBudget:
     target. `rests` are those of accounts, under the policy `fair`.
     """
 
-    def __init__(self, max_tokens: int, itl_target: float, rests: Rests | None = None) -> None:
-        self.cost = StepCost()
+    def __init__(
+        self, max_tokens: int, itl_target: float, rests: Rests | None = None, cost: StepCost | None = None
+    ) -> None:
+        self.cost = cost or StepCost()
         self.rests = rests
         self.scale = 1.0
         self.counts = BudgetCounts()

@@ -1,4 +1,7 @@
-"""Predicts the seconds of a step: a * new tokens + b * attended tokens + c, learned from the steps themselves.
+"""Predicts the seconds of a step: a * new tokens + b * attended tokens + c * read, learned from the steps themselves.
+
+`read` is the share of the weights that the step reads: 1, but of a mixture of experts only those that compute one of
+its tokens. Tokens are taken to choose their experts alike and independently; what they choose in truth moves a and c.
 
 Least squares over the last few dozen steps (older ones fade exponentially), each weighted by 1 / its predicted time,
 so that a long step does not outweigh the short ones. A run of equal steps, such as plain decoding, leaves many
@@ -8,6 +11,7 @@ most of the time takes most of a change.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
@@ -30,19 +34,25 @@ _NOTHING = 1e-15
 class _Fit(NamedTuple):
     per_token: float
     per_attended: float
-    constant: float
+    all_weights: float
 
 
 class StepCost:
-    """The online cost model of one device. Engine thread only; pure."""
+    """The online cost model of one device. Engine thread only; pure.
 
-    __slots__ = ("_fit", "_is_stale", "_moments", "num_steps")
+    Experts have the share `experts` of the bytes that a step over many tokens reads; a token is computed by the share
+    `per_token` of them, and so does not read the others.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_fit", "_is_stale", "_moments", "_others", "experts", "num_steps")
+
+    def __init__(self, experts: float = 0.0, per_token: float = 1.0) -> None:
         self.num_steps = 0
+        self.experts = experts
+        self._others = 1.0 - per_token
         self._fit = _Fit(0.0, 0.0, 0.0)
         self._is_stale = False
-        self._moments = [0.0] * 9  # of (tokens, attended, 1), weighted: tt ta t aa a 1, and with the time: ty ay y
+        self._moments = [0.0] * 9  # of (tokens, attended, read), weighted: tt ta tr aa ar rr, and the time: ty ay ry
 
     @property
     def is_known(self) -> bool:
@@ -57,14 +67,15 @@ class StepCost:
         if seconds <= 0.0:
             return
         a, b, c = self._fit
-        predicted = a * num_tokens + b * num_attended + c
+        read = self._read(num_tokens)
+        predicted = a * num_tokens + b * num_attended + c * read
         w = 1.0 / (predicted or seconds)  # no fit yet
-        t, k, y = num_tokens * w, num_attended * w, min(seconds * w, _CLIP)
-        tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
+        t, k, r, y = num_tokens * w, num_attended * w, read * w, min(seconds * w, _CLIP)
+        tt, tk, tr, kk, kr, rr, ty, ky, ry = self._moments
         self._moments = [
-            tt * _MEMORY + t * t, tk * _MEMORY + t * k, t1 * _MEMORY + t * w,
-            kk * _MEMORY + k * k, k1 * _MEMORY + k * w, one * _MEMORY + w * w,
-            ty * _MEMORY + t * y, ky * _MEMORY + k * y, y1 * _MEMORY + w * y,
+            tt * _MEMORY + t * t, tk * _MEMORY + t * k, tr * _MEMORY + t * r,
+            kk * _MEMORY + k * k, kr * _MEMORY + k * r, rr * _MEMORY + r * r,
+            ty * _MEMORY + t * y, ky * _MEMORY + k * y, ry * _MEMORY + r * y,
         ]  # fmt: skip
         self.num_steps += 1
         self._is_stale = True
@@ -73,8 +84,8 @@ class StepCost:
         """Return the predicted seconds of a step over so many tokens."""
         if self._is_stale:
             self._solve()
-        per_token, per_attended, constant = self._fit
-        return per_token * num_tokens + per_attended * num_attended + constant
+        per_token, per_attended, all_weights = self._fit
+        return per_token * num_tokens + per_attended * num_attended + all_weights * self._read(num_tokens)
 
     def rates(self) -> tuple[float, float]:
         """Return the predicted seconds for a new token, and for each token that it attends to; 0 if unknown."""
@@ -94,18 +105,11 @@ class StepCost:
 
         if takes(limit) <= budget_s:  # as nearly always when a group starts
             return limit
-        left = budget_s - takes(0)
-        if left < 0.0:
-            return 0
-        # quadratic * n^2 + linear * n = left, solved in the form that is stable for a small quadratic term
-        quadratic = self._fit.per_attended / 2.0
-        linear = self._fit.per_token + self._fit.per_attended * (start + 0.5)
-        n = int(2.0 * left / (linear + sqrt(linear * linear + 4.0 * quadratic * left)))
-        while n < limit and takes(n + 1) <= budget_s:  # rounding: a step or two
-            n += 1
-        while takes(n) > budget_s:
-            n -= 1
-        return n
+        return max(0, bisect_right(range(limit), budget_s, key=takes) - 1)
+
+    def _read(self, num_tokens: int) -> float:
+        """Return the share of the weights that a step over so many tokens reads."""
+        return 1.0 - self.experts * self._others**num_tokens
 
     def _solve(self) -> None:
         """Fit again: least squares, nothing negative, as near to the last fit as the data allow.
@@ -113,8 +117,8 @@ class StepCost:
         The first fit starts from a rough assumption: all time is due to new tokens. Where the data do not decide, as
         with decodes alone, this errs towards small chunks.
         """
-        tt, tk, t1, kk, k1, one, ty, ky, y1 = self._moments
-        matrix, right = [[tt, tk, t1], [tk, kk, k1], [t1, k1, one]], [ty, ky, y1]
+        tt, tk, tr, kk, kr, rr, ty, ky, ry = self._moments
+        matrix, right = [[tt, tk, tr], [tk, kk, kr], [tr, kr, rr]], [ty, ky, ry]
         is_first = not any(self._fit)
         before = _Fit(ty / tt, 0.0, 0.0) if is_first else self._fit
         total = _dot(before, right)  # about the number of remembered steps
@@ -127,7 +131,7 @@ class StepCost:
                 right[i] += inertia * last
         self._fit = _Fit(*_solve_nonnegative(matrix, right))
         self._is_stale = False
-        slower = _dot(self._fit, (t1, k1, one)) / _dot(before, (t1, k1, one))
+        slower = _dot(self._fit, (tr, kr, rr)) / _dot(before, (tr, kr, rr))
         if slower > 1.0:  # the weights are of a faster machine, and would outweigh new steps
             self._moments = [moment / slower**2 for moment in self._moments]
 

@@ -15,7 +15,8 @@ import { INTERRUPTION } from "./losses.js";
 export async function* abandonedIn(tree, writes, isAbandoned) {
   for (const answer of tree.all.filter((message) => isOpen(message) && !writes(message.id))) {
     const answers = besideOf(tree, answer).filter(isOpen);
-    if (answers[0] !== answer || !(await isAbandoned(answer.id, !canGoOn(answer, Date.now()))) || !isOpen(answer)) continue;
+    // Without a position it would be asked for once more, or given up.
+    if (answers[0] !== answer || !(await isAbandoned(answer.id, !answer.position)) || !isOpen(answer)) continue;
     yield { answers, goOn: canGoOn(answer, Date.now()) };
   }
 }

@@ -15,7 +15,7 @@ const DRAFT = "quire.new";
 const UNSTORED = "quire.unstored";
 
 // How long a busy tab may take to say what it holds, before this one does what cannot be taken back: a question that two
-// tabs let wait would be asked twice, and an answer that the server does not keep is given up.
+// tabs let wait, or whose answer has not begun, would be asked twice, and an answer that the server does not keep is given up.
 const FINAL_MS = 2000;
 
 const loadTitler = retrying((again) => import("./titler.js" + again));
@@ -27,7 +27,7 @@ export class Desk {
   #settings;
   /** @type {Map<string, Conversation>} */
   #busy = new Map();
-  /** Shown until that of the address is read, which gets its draft. */
+  /** Shown until that of the address is read, which gets its draft and what was set in it. */
   #first = null;
   /** The id of the conversation that was asked for last. */
   #wanted = null;
@@ -243,9 +243,9 @@ export class Desk {
   #show(conversation) {
     if (this.current.isBusy) this.#busy.set(this.current.id, this.current);
     this.current.keep();
-    const { draft } = this.current;
-    if (this.current === this.#first && !draft.isEmpty) conversation.draft.putBack(draft);
+    const before = this.current;
     this.current = conversation;
+    if (before === this.#first) handOver(before, conversation);
     this.#tidy();
     this.#services.onChange();
   }
@@ -260,4 +260,10 @@ export class Desk {
     if (settings) made.configure(settings);
     return made;
   }
+}
+
+/** Give what was written and set in the first conversation of a page to the one that is shown in its place. */
+function handOver({ draft, isConfigured, settings }, conversation) {
+  if (!draft.isEmpty) conversation.draft.putBack(draft);
+  if (isConfigured) conversation.configure({ ...conversation.settings, ...settings });
 }

@@ -6,16 +6,17 @@ import { isOpen } from "../tree/answer.js";
 /**
  * @param {{problem?: string, get: (id: string) => any, messages: (id: string) => Promise<any[] | undefined>,
  *   save: (conversation: any, messages: any[], removed: string[]) => void}} library
- * @param {{conversations: any[], messages: any[], removed: string[], changed?: string[]}} unstored see library.js
+ * @param {{conversations: any[], messages: any[], removed: string[], changed?: string[], listed?: Record<string, any>}} unstored see
+ *   library.js
  */
-export async function recover(library, { conversations, messages, removed, changed = [] }) {
+export async function recover(library, { conversations, messages, removed, changed = [], listed = {} }) {
   for (const conversation of conversations) {
     const { id } = conversation;
     // It was deleted, unless the list could not be read.
     if (changed.includes(id) && !library.problem && !library.get(id)) continue;
     const stored = new Map(((await library.messages(id)) ?? []).map((message) => [message.id, message]));
     const newer = messages.filter((message) => message.conversation === id && !isOlder(message, stored.get(message.id)));
-    library.save({ ...conversation, ...newerFields(conversation, library.get(id)) }, newer, removed);
+    library.save({ ...conversation, ...newerFields(conversation, library.get(id)), ...listed[id] }, newer, removed);
   }
 }
 
@@ -26,7 +27,7 @@ function isOlder(message, stored) {
   return message.text.length < stored.text.length;
 }
 
-/** The fields of the stored conversation that are not replaced: those of the list, and all after a later question. */
+/** The fields of the stored conversation that are not replaced: those of the list that the user has not changed, and all after a later question. */
 function newerFields({ updatedAt, draft, files, queued }, stored) {
   if (!stored) return {};
   const { title, titleFrom, isPinned } = stored;

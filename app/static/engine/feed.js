@@ -6,6 +6,8 @@ const LAST_RETRY_MS = 8000;
 // Close codes after which another attempt would fail too.
 const CLOSES_FOR_GOOD = [1008, 4400, 4401, 4406];
 const CLOSE_TOO_MANY = 4429;
+// Of a WebSocket.
+const CONNECTING = 0;
 // A browser does not tell why a handshake was refused.
 const HIDDEN_AFTER = 2;
 
@@ -88,10 +90,13 @@ export class Feed {
 
   #leave() {
     clearTimeout(this.#timer);
-    if (!this.#socket) return;
-    this.#socket.onmessage = null;
-    this.#socket.onclose = null;
-    this.#socket.close();
+    const socket = this.#socket;
+    if (!socket) return;
     this.#socket = null;
+    socket.onmessage = null;
+    socket.onclose = null;
+    // Closed before it is open, it would be an error on the browser's console.
+    if (socket.readyState === CONNECTING) socket.onopen = () => socket.close();
+    else socket.close();
   }
 }

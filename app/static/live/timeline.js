@@ -1,16 +1,24 @@
 // The timeline on a canvas: one column for each step, as high as it was long, in the colours of those it worked for.
+// A few long steps would make all others too low to be read: they go beyond the scale, with an arrow and their time.
+
+import { formatDuration } from "../tree/figures.js";
 
 const COLUMN_PX = 7;
 const GAP_PX = 1;
 const LEGIBLE_PX = 3;
-// How many times as long as the usual step the scale is from near.
-const NEAR_SCALE = 5;
+// A step goes beyond the scale if it is so many times as long as the one that this share of the steps does not exceed.
+const SCALE = { share: 0.95, factor: 3 };
+// From near, where columns of decoding steps are to be seen beside those that read a prompt.
+const NEAR_SCALE = { share: 0.5, factor: 5 };
 // Of each request, where a column has room for it.
 const LEAST_PART_PX = 5;
 // Room for the names of the lines, at the left.
 const LABELS_PX = 48;
-// Room for the marks of accepted draft tokens above the highest column.
-const TOP_PX = 8;
+// Room above the highest column: for the marks of accepted draft tokens, and for the arrows and times of longer steps.
+const TOP_PX = 12;
+const ARROW_PX = 4;
+// Of the time of a step that goes beyond the scale.
+const BASE_PX = 9;
 const LABEL_FONT = "11px system-ui, sans-serif";
 // From the middle of a name to the line that it is written on, and from there to what reaches below it.
 const ASCENT_PX = 3.5;
@@ -50,7 +58,7 @@ export class Timeline {
    * @param {number} targetMs how long a step may be; 0 if there is no limit
    * @param {import("./colours.js").Colours} colours
    * @param {number} looked the age of the step that is looked at, or -1
-   * @param {boolean} isNear whether the scale is of the usual steps; the few that were much longer go beyond it
+   * @param {boolean} isNear whether the scale is of the usual steps, not of nearly all
    */
   paint(steps, targetMs, colours, looked, isNear) {
     const context = this.#canvas.getContext("2d");
@@ -60,22 +68,24 @@ export class Timeline {
     const shown = steps.slice(-this.numColumns).reverse();
     const topMs = topOf(shown.map(({ ms }) => ms), isNear);
     const perMs = (height - TOP_PX) / topMs;
+    const xOf = (age) => width - (age + 1) * COLUMN_PX;
     shown.forEach((step, age) => {
-      const x = width - (age + 1) * COLUMN_PX;
+      const x = xOf(age);
       if (age === looked) fill(context, colours.free, x - 1, 0, COLUMN_PX + 1, height);
-      paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, Math.min(step.ms * perMs, height)) });
+      paintStep(context, step, colours, { x, bottom: height, height: Math.max(1, Math.min(step.ms, topMs) * perMs) });
     });
+    paintBeyond(context, shown.flatMap(({ ms }, age) => (ms > topMs ? [{ ms, x: xOf(age) }] : [])), colours);
     const paintLevel = (ms, dashes, label) => paintLine(context, height - ms * perMs, { width, height }, colours, dashes, label);
-    paintLevel(topMs, [1, 3], topMs < 1000 ? `${topMs} ms` : `${topMs / 1000} s`);
+    if (shown.length) paintLevel(topMs, [1, 3], topMs < 1000 ? `${topMs} ms` : `${topMs / 1000} s`);
     if (targetMs && targetMs < topMs) paintLevel(targetMs, [4, 3], "target");
   }
 }
 
 /** How long a step is that is as high as the scale. @param {number[]} times @param {boolean} isNear */
 export function topOf(times, isNear) {
-  const longest = Math.max(...times, 1);
-  const usual = times.toSorted((a, b) => a - b)[Math.floor(times.length / 2)] ?? longest;
-  return roundUp(isNear ? Math.min(longest, Math.max(NEAR_SCALE * usual, 1)) : longest);
+  const { share, factor } = isNear ? NEAR_SCALE : SCALE;
+  const usual = times.toSorted((a, b) => a - b)[Math.floor(share * (times.length - 1))] ?? 0;
+  return roundUp(Math.max(1, ...times.filter((ms) => ms <= factor * usual)));
 }
 
 /** The next of 1, 2, 5, 10, 20 and so on: the scale stays the same for a while. */
@@ -97,6 +107,27 @@ function paintLine(context, at, { width, height }, { soft }, dashes, label) {
   context.lineTo(width, y);
   context.stroke();
   context.setLineDash([]);
+}
+
+/**
+ * Above the columns of steps that go beyond the scale an arrow, and beside it the time, if no other arrow is there.
+ * @param {{ms: number, x: number}[]} steps from right to left
+ */
+function paintBeyond(context, steps, { soft }) {
+  const side = COLUMN_PX - GAP_PX;
+  context.font = LABEL_FONT;
+  context.fillStyle = soft;
+  steps.forEach(({ ms, x }, at) => {
+    context.beginPath();
+    context.moveTo(x, ARROW_PX);
+    context.lineTo(x + side / 2, 0);
+    context.lineTo(x + side, ARROW_PX);
+    context.fill();
+    const label = formatDuration(ms);
+    const left = x - context.measureText(label).width - 2;
+    const before = steps[at + 1];
+    if (left >= (before ? before.x + COLUMN_PX : 0)) context.fillText(label, left, BASE_PX);
+  });
 }
 
 /** Each request has a part of the column: of tokens, but by their roots, since one chunk has more than all others decode. */

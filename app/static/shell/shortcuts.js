@@ -1,6 +1,6 @@
 // Keyboard shortcuts. shortcut_sheet.js lists them.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 // What takes text itself.
 const FIELDS = 'input:not([type="checkbox"]), textarea, select';
@@ -12,7 +12,8 @@ const FIELDS = 'input:not([type="checkbox"]), textarea, select';
 export function useShortcuts(actions) {
   const latest = useRef(actions);
   latest.current = actions;
-  useEffect(() => {
+  // Not later: a page that is seen hears its keys.
+  useLayoutEffect(() => {
     const onKeyDown = (event) => {
       const action = actionOf(event);
       if (!action || document.querySelector("dialog[open]")) return;

@@ -16,7 +16,8 @@ export class Library {
   #conversations = new Map();
   /** What is not stored yet, or is just being stored: the storage may still be read without it. */
   #changes = { conversations: new Map(), messages: new Map(), removed: new Set() };
-  #stored = new Set();
+  /** The records that are stored, by id. @type {Map<string, ConversationRecord>} */
+  #stored = new Map();
   #failure = "";
   #damage = "";
   /** @type {any} */
@@ -181,11 +182,15 @@ export class Library {
     return this.#channel.isHeldElsewhere(id, ms);
   }
 
-  /** Changes that are not stored yet; `changed` are ids of stored conversations. */
+  /**
+   * Changes that are not stored yet; `changed` are ids of stored conversations, and `listed` has what the user has changed in
+   * the list of each.
+   */
   get unstored() {
     const { conversations, messages, removed } = this.#changes;
     const changed = [...conversations.keys()].filter((id) => this.#stored.has(id));
-    return { conversations: [...conversations.values()], messages: [...messages.values()], removed: [...removed], changed };
+    const listed = Object.fromEntries(changed.map((id) => [id, changesOfUser(conversations.get(id), this.#stored.get(id))]));
+    return { conversations: [...conversations.values()], messages: [...messages.values()], removed: [...removed], changed, listed };
   }
 
   /** Resolves when all changes are stored, or the storage has failed. */
@@ -210,7 +215,7 @@ export class Library {
     // What is shown stays.
     if (!found) return;
     this.#conversations = new Map(found.map((record) => [record.id, record]));
-    this.#stored = new Set(this.#conversations.keys());
+    this.#stored = new Map(this.#conversations);
     for (const [id, record] of this.#changes.conversations) this.#conversations.set(id, record);
     this.#search?.outdate();
     this.#onChange();
@@ -260,7 +265,7 @@ export class Library {
         }
         for (const id of removed) changes.removed.delete(id);
         const ids = conversations.map(({ id }) => id);
-        for (const id of ids) this.#stored.add(id);
+        for (const record of conversations) this.#stored.set(record.id, record);
         if (ids.length) this.#channel.saved(ids, removed);
       } catch (error) {
         this.#report(error);
@@ -277,4 +282,10 @@ export class Library {
     this.#failure = failure;
     this.#onChange();
   }
+}
+
+/** The title that the user has given, and the pin, where the stored record has others. */
+function changesOfUser({ title, titleFrom, isPinned }, stored) {
+  const isRenamed = titleFrom === "user" && (title !== stored.title || titleFrom !== stored.titleFrom);
+  return { ...(isRenamed && { title, titleFrom }), ...(isPinned !== stored.isPinned && { isPinned }) };
 }

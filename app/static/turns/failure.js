@@ -12,11 +12,13 @@ export function Failure({ message, canRetry, canContinue, canTakeBack, actions }
   return html`
     <p class="failure" role="alert">
       <span dir="auto">${withLabels((message.error ?? "").replace(CODE, ""))} ${message.isReturned && "Your message is back in the field below."}</span>
-      ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
-      ${canRetry && canContinue && message.text && html`
-        <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
-      ${canRetry && html`
-        <button type="button" class="quiet" onClick=${() => actions.regenerate(message)}>Try again</button>`}
+      <span class="failure-row">
+        ${canTakeBack && isOnlyAsked && html`<button type="button" class="quiet" onClick=${() => actions.takeBack(message)}>Edit</button>`}
+        ${canRetry && canContinue && message.text && html`
+          <button type="button" class="quiet" onClick=${() => actions.continueAnswer(message)}>Continue</button>`}
+        ${canRetry && html`
+          <button type="button" class="quiet" onClick=${() => actions.regenerate(message)}>Try again</button>`}
+      </span>
     </p>
   `;
 }

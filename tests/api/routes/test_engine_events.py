@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 import jsonschema
@@ -44,18 +44,22 @@ async def test_figures_come_again_and_again_and_follow_the_engine():
         assert (first["model"], first["state"], first["brownout"]) == ("guide", "ready", 0)
         engine.port.script.brownout_level = 2
         engine.port.script.max_num_seqs = 0
-        await engine_has_work(url)
-        while (newest := await anext(figures))["waiting"] != 1:
-            pass
+        async with waiting_request(url):
+            while (newest := await anext(figures))["waiting"] != 1:
+                pass
         assert newest["brownout"] == 2
 
 
-async def engine_has_work(url: str) -> None:
-    """Leave a request in the queue of a server."""
-    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
-        with pytest.raises(httpx.ReadTimeout):
-            await client.post(f"{url}/v1/chat/completions", json=body, timeout=0.3)
+@asynccontextmanager
+async def waiting_request(url: str) -> AsyncIterator[None]:
+    """Have a request in the queue of a server, which never runs it."""
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    async with httpx.AsyncClient(timeout=HANG_S, trust_env=False, verify=False) as client:
+        asking = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=body))
+        yield
+        assert asking.cancel(), "it has been answered"
+        with suppress(asyncio.CancelledError):
+            await asking
 
 
 @pytest.mark.parametrize("interval", ["0.1", "61", "x", "nan", "-1", "", "inf", "1e-9", "x" * 1000])

@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.skipif(not is_interpreting(), reason="Triton compiles for the GPU here"),
     pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
 ]
-MODEL = tiny("Llama", num_hidden_layers=1)
 BLOCKS = 3
 
 
@@ -25,7 +24,7 @@ def tokens(engine) -> list[object]:
 
 
 def test_replays_decode_artificial_rows_and_do_not_affect_the_engine():
-    engine = build(MODEL, enable_prefix_caching=False)
+    engine = build(tiny("Llama", num_hidden_layers=1), enable_prefix_caching=False)
     before = tokens(engine)
     step = ReplayedStep(engine, 16)
     memory = engine.runner.steps.memory

@@ -1,8 +1,12 @@
 """Watchers of the benchmark: they decode what they read, and know what they have missed."""
 
 import asyncio
+from itertools import count
+
+from websockets.asyncio.client import ClientConnection
 
 from app.contract.engine_picture import EnginePicture
+from app.streaming.live.live_room import MAX_WATCHERS
 from benchmarks.live.watcher_process import Watchers
 from tests.api.serving import HANG_S, make_app, serving, until
 from tests.fakes import FakeEngine
@@ -35,3 +39,36 @@ async def test_one_that_reads_receives_every_picture_and_one_that_does_not_knows
     assert read["num_messages"] == read["num_pictures"] == missed["num_pictures"] == NUM_PICTURES
     assert missed["num_messages"] < NUM_PICTURES and 0 < missed["num_bytes"] < read["num_bytes"]
     assert reader.present == stalled.present == []
+
+
+async def test_who_comes_before_the_places_are_free_tries_again():
+    engine = FakeEngine(held=True)
+    engine.start()
+    app = await make_app(engine)
+    async with serving(app) as url, asyncio.timeout(HANG_S):
+        before, after = (Watchers(int(url.rpartition(":")[2])) for _ in range(2))
+        watching = asyncio.create_task(before.watch(MAX_WATCHERS, True))
+        await until(lambda: app.state.context.live.num_watchers == 1)
+        engine.port.show(picture(0, num_blocks=8))
+        await watching
+        num_tries = 0
+
+        async def tried(is_reading: bool, open_one=after._open) -> ClientConnection:
+            nonlocal num_tries
+            num_tries += 1
+            return await open_one(is_reading)
+
+        after._open = tried
+        coming = asyncio.create_task(after.watch(1, True))
+        await until(lambda: num_tries == 2)
+        await before.leave()
+        numbers = count(1)
+
+        def has_come() -> bool:
+            engine.port.show(picture(next(numbers), num_blocks=8))
+            return coming.done()
+
+        await until(has_come)
+        await coming
+        assert len(after.present) == 1
+        await after.leave()

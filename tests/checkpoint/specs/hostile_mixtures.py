@@ -13,41 +13,41 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.checkpoint.specs import published_mixtures as published
-from tests.checkpoint.specs.hostile_configs import Wrong, crafted
+from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, Wrong, crafted
 from tests.checkpoints import tiny
 
-_COUNTS: tuple[Any, ...] = ("many", 0, -3, 2.5, None, 2**63, [8])
-_FLAGS: tuple[Any, ...] = ("yes", 1)
+_LARGE: tuple[Any, ...] = (2**63, [8])
 _LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]])
 
 _WRONG: Wrong = {
     "mixtral": (
         published.MIXTRAL_8X7B,
         {
-            "num_local_experts": (*_COUNTS[:4], *_COUNTS[5:]), "num_experts_per_tok": (*_COUNTS[:4], 9, 10**9),
-            "hidden_act": ("gelu", "relu", 3), "sliding_window": ("wide", 0, -1, 2.5), "intermediate_size": _COUNTS,
+            "num_local_experts": (*COUNTS, *_LARGE), "num_experts_per_tok": (*COUNTS, 9, 10**9),
+            "hidden_act": ("gelu", "relu", 3), "sliding_window": ("wide", 0, -1, 2.5),
+            "intermediate_size": (*COUNTS, None, *_LARGE),
         },
     ),
     "qwen 2 moe": (
         published.QWEN_15_MOE_A27B,
         {
-            "moe_intermediate_size": (*_COUNTS[:4], *_COUNTS[5:]), "shared_expert_intermediate_size": _COUNTS[:4],
-            "num_experts": (*_COUNTS[:4], 3), "norm_topk_prob": _FLAGS, "qkv_bias": _FLAGS,
+            "moe_intermediate_size": (*COUNTS, *_LARGE), "shared_expert_intermediate_size": COUNTS,
+            "num_experts": (*COUNTS, 3), "norm_topk_prob": FLAGS, "qkv_bias": FLAGS,
             "mlp_only_layers": _LAYERS, "hidden_act": ("gelu_pytorch_tanh",),
         },
     ),
     "qwen 3 moe": (
         published.QWEN_3_30B_A3B,
         {
-            "num_experts": (*_COUNTS[:4], 2**31, 2084, 7), "num_experts_per_tok": (*_COUNTS[:4], 129),
-            "decoder_sparse_step": (*_COUNTS[:4], [2]), "mlp_only_layers": _LAYERS, "norm_topk_prob": _FLAGS,
-            "moe_intermediate_size": _COUNTS[:4], "use_sliding_window": _FLAGS, "attention_bias": _FLAGS,
+            "num_experts": (*COUNTS, 2**31, 2084, 7), "num_experts_per_tok": (*COUNTS, 129),
+            "decoder_sparse_step": (*COUNTS, [2]), "mlp_only_layers": _LAYERS, "norm_topk_prob": FLAGS,
+            "moe_intermediate_size": COUNTS, "use_sliding_window": FLAGS, "attention_bias": FLAGS,
         },
     ),
     "granite moe": (
         published.GRANITE_31_3B_A800M,
         {
-            "num_local_experts": (*_COUNTS[:4], 10**6), "num_experts_per_tok": (*_COUNTS[:4], 41),
+            "num_local_experts": (*COUNTS, 10**6), "num_experts_per_tok": (*COUNTS, 41),
             "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, float("nan")),
             "hidden_act": ("gelu",),
         },

@@ -15,7 +15,13 @@ def test_help_lists_every_command_and_how_to_type(capsys):
     talk(ScriptedModel(), "/help")
     out = capsys.readouterr().out
     assert all(name in out and command.summary in out for name, command in COMMANDS.items())
-    assert '"""' in out and "Ctrl-C" in out
+    assert '"""' in out and "In a terminal Ctrl-C" in out
+
+
+def test_help_says_where_words_without_a_slash_end_the_chat(capsys):
+    """In a pipe they are questions."""
+    talk(ScriptedModel(), "/help", is_interactive=False)
+    assert "in a terminal `quit` and `exit` alone on a line do, too" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

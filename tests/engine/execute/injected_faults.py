@@ -16,7 +16,8 @@ class InjectedError(RuntimeError):
 class InjectedFaults(FaultyRunner):
     """Raises at chosen calls of each hook, counted from 1: `InjectedFaults(before_sample={3, 4})`.
 
-    `seen` lists every call as (hook, step); `error` is the type that is raised.
+    `seen` lists every call as (hook, step); `error` is the type that is raised. A fault comes at a later call of its
+    hook where it `may_hit` no step before.
     """
 
     def __init__(self, error: type[BaseException] = InjectedError, **calls: Collection[int]) -> None:
@@ -24,6 +25,7 @@ class InjectedFaults(FaultyRunner):
         self.seen: list[tuple[str, int]] = []
         self._calls = calls
         self._counts: Counter[str] = Counter()
+        self._num_due: Counter[str] = Counter()
 
     def before_launch(self, plan: StepPlan) -> None:
         self._call("before_launch", plan)
@@ -37,8 +39,14 @@ class InjectedFaults(FaultyRunner):
     def before_result(self, plan: StepPlan) -> None:
         self._call("before_result", plan)
 
+    def may_hit(self, plan: StepPlan) -> bool:
+        """Return whether a step may fail."""
+        return True
+
     def _call(self, hook: str, plan: StepPlan) -> None:
         self.seen.append((hook, plan.step))
         self._counts[hook] += 1
-        if self._counts[hook] in self._calls.get(hook, ()):
+        self._num_due[hook] += self._counts[hook] in self._calls.get(hook, ())
+        if self._num_due[hook] and self.may_hit(plan):
+            self._num_due[hook] -= 1
             raise self.error(f"{hook}, call {self._counts[hook]}")

@@ -206,11 +206,7 @@ test("other tabs are given more time to answer before something is done that can
   const conversation = begin();
   conversation.ask("One?");
   const { id, stream } = conversation.open;
-  conversation.receive(stream, { t: "delta", k: 1, x: "Half" });
-  conversation.ask("Two?");
-  conversation.keep();
-  const other = reopened(conversation);
-  const asked = async () => {
+  const asked = async (other) => {
     const found = [];
     await other.settle(async (held, isFinal) => {
       found.push([held, isFinal]);
@@ -218,8 +214,14 @@ test("other tabs are given more time to answer before something is done that can
     });
     return found;
   };
+  conversation.keep();
+  assert.deepEqual(await asked(reopened(conversation)), [[id, true]]);
+  conversation.receive(stream, { t: "delta", k: 1, x: "Half" });
+  conversation.ask("Two?");
+  conversation.keep();
+  const other = reopened(conversation);
   const question = [conversation.draft.queued.id, true];
-  assert.deepEqual(await asked(), [[id, true], question]);
+  assert.deepEqual(await asked(other), [[id, true], question]);
   other.messages.at(-1).position = { stream: "s", after: [1] };
-  assert.deepEqual(await asked(), [[id, false], question]);
+  assert.deepEqual(await asked(other), [[id, false], question]);
 });

@@ -45,7 +45,7 @@ const link = { isReady: true, canContinue: true, model: "guide", start: () => ({
 const makeDesk = () => new Desk(link, library, { onChange: () => {}, onGrowth: () => {} }, () => ({}));
 
 function stored(title, state = "done") {
-  const conversation = { ...newConversation(1), title };
+  const conversation = { ...newConversation(1, { seed: 7, temperature: 1 }), title };
   const { id } = conversation;
   const question = { id: `${id}-q`, conversation: id, parent: null, role: "user", text: "Why?", createdAt: 1 };
   const answer = { ...question, id: `${id}-a`, parent: question.id, role: "assistant", text: "Half", state };
@@ -277,18 +277,20 @@ test("what a new chat was asked is not the draft of the next, and its settings a
   assert.deepEqual([desk.current.draft.text, desk.current.settings], ["", {}]);
 });
 
-test("what is written before the conversation of the address is read belongs to it", async () => {
+test("what is written and set before the conversation of the address is read belongs to it", async () => {
   const before = makeDesk();
   before.current.draft.write("Another one");
   before.keep();
   const id = stored("one");
   location.hash = `#${id}`;
   const desk = makeDesk();
+  desk.current.configure({ temperature: 0.2 });
   desk.current.draft.write("And");
   desk.current.draft.attach([{ name: "notes.txt", text: "notes" }]);
   desk.keep();
   await desk.openAddress();
   assert.deepEqual([desk.current.id, desk.current.draft.text, desk.current.draft.files.length], [id, "And", 1]);
+  assert.deepEqual(desk.current.settings, { seed: 7, temperature: 0.2 });
   desk.startNew();
   assert.equal(desk.current.draft.text, "Another one");
 });

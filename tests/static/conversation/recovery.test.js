@@ -27,6 +27,13 @@ test("a conversation that was renamed and pinned since keeps its title and its p
   assert.deepEqual(conversation, { ...stored, draft: "Half" });
 });
 
+test("what the user has changed in the list is stored, whatever is stored there", async () => {
+  library.save({ ...record, isPinned: true, draft: "" }, []);
+  const listed = { [record.id]: { title: "Mine", titleFrom: "user" } };
+  await recover(library, { conversations: [{ ...record, title: "Mine", titleFrom: "user" }], messages: [], removed: [], listed });
+  assert.deepEqual(library.get(record.id), { ...record, title: "Mine", titleFrom: "user", isPinned: true });
+});
+
 test("a conversation that went on since keeps its end, and its draft if there is one", async () => {
   const unstored = { conversation: { ...record, head: "old" } };
   const stored = { ...record, head: "new", updatedAt: 2, draft: "" };

@@ -7,6 +7,7 @@ class FakeSocket {
   static made = [];
   sent = [];
   isClosed = false;
+  readyState = 1;
   /** @type {any} */
   onopen;
   /** @type {any} */
@@ -49,6 +50,15 @@ test("the key goes with hello, and not into the address", (t) => {
   sockets[0].onopen();
   assert.deepEqual([sockets[0].url, sockets[0].protocol], ["wss://quire.example/live", "quire.live.v1"]);
   assert.deepEqual(sockets[0].sent, [{ t: "hello", key: "secret" }]);
+});
+
+test("a connection that nobody needs any more is closed when it is open, and says nothing", (t) => {
+  const { feed, sockets } = open(t);
+  sockets[0].readyState = 0;
+  feed.close();
+  assert.equal(sockets[0].isClosed, false);
+  sockets[0].onopen();
+  assert.deepEqual([sockets[0].isClosed, sockets[0].sent], [true, []]);
 });
 
 test("nobody is connected while the page is hidden", (t) => {

@@ -151,10 +151,22 @@ test("a conversation that was never stored is not among the changed ones", async
   assert.deepEqual([library.unstored.conversations.length, library.unstored.changed], [1, []]);
 });
 
+test("of changes that are not stored yet it is known what the user has changed in the list", async () => {
+  const library = await open();
+  const { id } = await saved(library, "one");
+  library.update(id, { draft: "Half", title: "From the question" });
+  assert.deepEqual(library.unstored.listed, { [id]: {} });
+  library.update(id, { title: "Mine", titleFrom: "user", isPinned: true });
+  assert.deepEqual(library.unstored.listed, { [id]: { title: "Mine", titleFrom: "user", isPinned: true } });
+  await library.settled();
+  library.update(id, { isPinned: false });
+  assert.deepEqual(library.unstored.listed, { [id]: { isPinned: false } });
+});
+
 test("what is not stored yet is known, also while it is being written", async () => {
   const library = await open();
   const conversation = await saved(library, "one");
-  assert.deepEqual(library.unstored, { conversations: [], messages: [], removed: [], changed: [] });
+  assert.deepEqual(library.unstored, { conversations: [], messages: [], removed: [], changed: [], listed: {} });
   const { write } = Database.prototype;
   let unstored;
   Database.prototype.write = async function (...changes) {

@@ -25,7 +25,7 @@ class Disk(JournalStore):
         self.may_commit = threading.Event()
         self.may_commit.set()
         self.is_full = False
-        self.num_commits = 0
+        self.num_begun = self.num_commits = 0
 
     def commit(self, changes: Changes) -> None:
         self._check()
@@ -36,6 +36,7 @@ class Disk(JournalStore):
         super().rewrite(changes)
 
     def _check(self) -> None:
+        self.num_begun += 1
         assert self.may_commit.wait(60)
         if self.is_full:
             raise sqlite3.OperationalError("database or disk is full")

@@ -35,6 +35,7 @@ async def test_nothing_is_told_before_it_is_recorded(path: Path, engine: LiveEng
         disk.may_commit.clear()
         stream, reader = begun(engine, journal)
         engine.put("r", delta("r", 1, "a"), delta("r", 2, "b"))
+        await until(lambda: disk.num_begun > disk.num_commits)
         await asyncio.sleep(0.05)
         assert read_now(reader) == []
         disk.may_commit.set()

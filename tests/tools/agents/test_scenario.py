@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import pytest
 
 from app.contract.errors import CannotStart
 from app.observe.console import Console
+from tests.loadgen.fakes import free_port
 from tools.agents import __main__ as target
 from tools.agents.clients import Setup
 from tools.agents.packages import CannotInstall
@@ -21,15 +23,10 @@ from tools.agents.scenario import Outcome, play, serving
 TOY = Path(__file__).with_name("toy_agent.py")
 
 
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture
-def port() -> int:
-    return free_port()
+def port() -> Iterator[int]:
+    with free_port() as port:
+        yield port
 
 
 def run(folder: Path, port: int, fault: str = "", departures: list[str] | None = None, wire: str = "chat") -> Outcome:
@@ -48,7 +45,8 @@ class Played(NamedTuple):
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("toy")
-    return Played(run(folder, free_port()), folder)
+    with free_port() as port:
+        return Played(run(folder, port), folder)
 
 
 def test_a_client_reads_edits_and_answers_twice_with_a_restart_between(played):
