@@ -179,7 +179,7 @@ template <class Lanes, int VECTORS, int ROWS> static void multiply_tile(const Ti
 // How a tile of `Lanes` is multiplied. Types that are multiplied in another way specialize it.
 template <class Lanes> struct Multiply {
   static constexpr int MAX_ROWS = MAX_TILE_ROWS;
-  static constexpr bool ASKS_AHEAD = false;  // whether a tile asks for what it reads soon, whoever asks for the next panel
+  static constexpr bool ASKS_AHEAD = false;  // whether a tile alone with its panels asks for what it reads soon
   template <int VECTORS, int ROWS> static constexpr Tile tile() { return multiply_tile<Lanes, VECTORS, ROWS>; }
 };
 
