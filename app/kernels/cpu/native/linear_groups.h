@@ -104,7 +104,10 @@ static void multiply_groups(const TileInput &in, const TileOutput *outs) {
               prefetch.step<STEP_LINES>();
               ask_ahead(group, step * GROUP_LINES / GROUP_STEPS, (step + 1) * GROUP_LINES / GROUP_STEPS);
             }
-            if (plane == 0) prefetch_streams<VECTORS, Kind::STEP_BYTES>(lanes + step * Kind::STEP_BYTES, in.far_bytes);
+            if (plane == 0) {
+              const uint8_t *weights = lanes + step * Kind::STEP_BYTES;
+              prefetch_streams<VECTORS, Kind::STEP_BYTES, NEAR_GROUPED_BYTES>(weights, in.far_bytes);
+            }
             Ints w0[VECTORS], w1[VECTORS];
             UNROLL for (int j = 0; j < VECTORS; j++)
               unpack<Kind>(lanes + vector_offset(j, in.far_bytes, 4), step, w0[j], w1[j]);
