@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING
+from app.engine.schedule.shares import TURN_STEPS
 
 if TYPE_CHECKING:
     from tests.simulation.invariants import Snapshot
@@ -31,7 +32,7 @@ class SeatWaits:
 
 
 def s12_seats_move_to_accounts_with_fewer(before: list[Snapshot]) -> None:
-    """S12: a group gives up its seat only if another group waits whose account has no more seats."""
+    """S12: a group gives up its seat only at the end of its turn, or if one waits whose account has no more seats."""
     held = held_seats([one.group for one in before])
     waiting = [one.group for one in before if one.group.ready and one.group.status not in (RUNNING, FINISHED)]
     for one in before:
@@ -39,10 +40,16 @@ def s12_seats_move_to_accounts_with_fewer(before: list[Snapshot]) -> None:
             others = [held[group.account] for group in waiting if group.account != one.group.account]
             gained = [held[group.account] for group in (each.group for each in before if each.status is not RUNNING)]
             assert others or gained, "a seat was given up without need"
-            assert held[one.group.account] >= min(others + gained), (
+            assert has_had_its_turn(one.group, before) or held[one.group.account] >= min(others + gained), (
                 f"{one.client.id} gave a seat to an account with more seats"
             )
             assert not one.is_protected, f"{one.client.id} gave up its seat before it gained a token"
+
+
+def has_had_its_turn(group: SequenceGroup, before: list[Snapshot]) -> bool:
+    """Whether a group of several choices had its seats for long enough to give way to one that runs since."""
+    began = [one.group.turn_since for one in before if one.status is not RUNNING and one.group.status is RUNNING]
+    return group.num_seats > 1 and any(step - group.turn_since >= TURN_STEPS for step in began)
 
 
 def accounts_with_too_few_seats(simulation: Simulation) -> set[str]:
