@@ -54,6 +54,7 @@ class Crew:
         self.files = deque(list(file) for _, file in indices)
         self.workers: list[Worker] = []
         self.num_forked = 0
+        session.config._tmp_path_factory.getbasetemp()  # those of all processes are in it
 
     def run(self, count: int) -> None:
         """Return when all tests have been reported.
@@ -159,25 +160,28 @@ def work(session: pytest.Session, connection: Connection, number: int) -> None:
     """Run tests in this process, which has just been forked, and end it."""
     code = 1
     try:
-        settle(session.config, number)
-        session.config.pluginmanager.register(Messages(session.config, connection))
-        run(session, connection)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        session._setupstate.teardown_exact(None)
-    finally:
+        try:
+            settle(session.config, number)
+            session.config.pluginmanager.register(Messages(session.config, connection))
+            run(session, connection)
+            code = 0
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                traceback.print_exc()
+            session._setupstate.teardown_exact(None)
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+    finally:
+        os._exit(code)  # whatever happens, it never goes on as the process that has forked it
 
 
 def settle(config: pytest.Config, number: int) -> None:
     """Give this process of its own what it has shared with the one that has forked it."""
     atexit._clear()  # what the other process has made is its own to clean up
     plugins = config.pluginmanager
-    plugins.unregister(name="terminalreporter")
+    for name in filter(plugins.has_plugin, ("terminalreporter", "terminalprogress-plugin")):
+        plugins.unregister(name=name)
     plugins.register(SimpleNamespace(_tw=TerminalWriter(sys.stderr)), "terminalreporter")
     capture = plugins.getplugin("capturemanager")
     capture.stop_global_capturing()

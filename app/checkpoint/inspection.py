@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app.checkpoint.checkpoint_folder import readable
@@ -17,9 +19,17 @@ def inspect(settings: ModelConfig) -> ModelFiles:
     """Inspect the configured model. Blocks, and downloads what is not there.
 
     Raises:
-        ModelRefused: the model cannot be served; the message says why and what to do.
+        ModelRefused: the model cannot be served; the message says why and what to do. Of a model of the hub it is
+            raised before its weights are downloaded, if its headers say so.
     """
-    return inspect_at(resolve(settings.model, settings.revision), settings)
+    path = resolve(settings.model, settings.revision, check=partial(inspect_headers, settings))
+    return inspect_at(path, settings)
+
+
+def inspect_headers(settings: ModelConfig, path: Path) -> ModelFiles:
+    """Inspect the configured model at `path`; the weights of a folder may be missing. See `inspect`."""
+    has_weights = path.is_file() or any(path.glob("*.safetensors"))
+    return inspect_at(path, settings if has_weights else replace(settings, load_format="dummy"))
 
 
 def inspect_at(path: Path, settings: ModelConfig) -> ModelFiles:

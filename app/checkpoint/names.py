@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from app.checkpoint.checkpoint_folder import EMBEDDED, LFS_POINTER, check_no_pointer, readable, rejected
@@ -22,7 +23,7 @@ from app.checkpoint.file_parts import without_part
 from app.checkpoint.gguf.gguf_header import begins_as_gguf
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.repo_files import RepoFile, choose, variants
-from app.checkpoint.model_files import GGUF
+from app.checkpoint.model_files import GGUF, ModelFiles
 from app.config.nearest import nearest
 from app.config.settings import ModelConfig
 from app.contract.errors import ConfigurationError
@@ -38,13 +39,20 @@ _FORMS = (
 )
 
 
-def resolve(model: str, revision: str | None = None, console: Console | None = None) -> Path:
+def resolve(
+    model: str,
+    revision: str | None = None,
+    console: Console | None = None,
+    check: Callable[[Path], ModelFiles] | None = None,
+) -> Path:
     """Return the folder or GGUF file of `model`. Blocks, and downloads what is not there; messages go to stderr.
 
-    `revision` is a branch, tag or commit of a hub model; with it, the hub is asked even if the model is there.
+    `revision` is a branch, tag or commit of a hub model; with it, the hub is asked even if the model is there. `check`
+    inspects the headers of what would be downloaded from the hub, and may refuse it.
 
     Raises:
-        ModelRefused: there is no such model; the message says what names may be, or which variants there are.
+        ModelRefused: there is no such model, or `check` refuses it; the message says what names may be, or which
+            variants there are.
         CannotStart: the model must be downloaded, and cannot be now.
         ConfigurationError: a revision of a model that is not on the hub.
     """
@@ -57,7 +65,7 @@ def resolve(model: str, revision: str | None = None, console: Console | None = N
     if name is not None:
         from app.checkpoint.hub.hub_models import find_or_pull  # only hub names need what it imports
 
-        return find_or_pull(name, revision, console)
+        return find_or_pull(name, revision, console, check)
     if model == EMBEDDED:
         return Path(__file__).parents[1] / "models" / "guide"
     if model == SMOLLM2:

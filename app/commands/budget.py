@@ -12,13 +12,9 @@ import dataclasses
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from pathlib import Path
 
 from app.checkpoint.expert_names import EXPERTS
 from app.checkpoint.expert_sizes import active_bytes, pair_bytes
-from app.checkpoint.inspection import inspect_at
-from app.checkpoint.model_files import ModelFiles
-from app.checkpoint.names import resolve
 from app.checkpoint.quantized_rows import quantized_bytes
 from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
@@ -181,21 +177,6 @@ def find_gpu(name: str) -> tuple[str, int]:
         "For other GPUs use --gpu-memory SIZE.",
         param="gpu",
     )
-
-
-def read_model(config: Config) -> ModelFiles:
-    """Inspect the configured model. The weights of a folder may be missing.
-
-    Raises:
-        ModelRefused: the model cannot be served.
-    """
-    return read_model_at(resolve(config.model.model, config.model.revision), config)
-
-
-def read_model_at(path: Path, config: Config) -> ModelFiles:
-    """Inspect the configured model, which is at `path`; see `read_model`."""
-    has_weights = path.is_file() or any(path.glob("*.safetensors"))
-    return inspect_at(path, config.model if has_weights else dataclasses.replace(config.model, load_format="dummy"))
 
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: StoredType = decoded) -> Budget:

@@ -8,13 +8,12 @@ import resource
 import shutil
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from app.checkpoint.inspection import inspect
-from app.checkpoint.model_files import GGUF, ModelFiles
+from app.checkpoint.model_files import ModelFiles
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import (
     CUDA,
@@ -209,7 +208,7 @@ def _model(subject: Subject) -> tuple[Mark, str]:
 
 
 def _memory(subject: Subject) -> tuple[Mark, str]:
-    from app.checkpoint.hub.fitting_quant import quant_advice
+    from app.checkpoint.hub.fitting_quant import quant_adviser
     from app.checkpoint.sizes import decoded, kv_bytes_per_token
     from app.commands.budget import KVBlock, has_kernels, weight_bytes_by_kind
     from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
@@ -224,8 +223,7 @@ def _memory(subject: Subject) -> tuple[Mark, str]:
     layout = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     free = free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
-    is_kept = files.format == GGUF and has_kernels(config)
-    advise = partial(quant_advice, config.model, spec.num_parameters()) if is_kept else None
+    advise = quant_adviser(config.model, files, keeps_types=has_kernels(config))
     try:
         check_weights(weights, free, advise)
         num_blocks = plan_num_blocks(config, layout, max_model_len, free - weights)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
 from app.checkpoint.expert_sizes import active_parameters
 from app.checkpoint.hub.fitting_quant import FittingQuant, fitting_quant, known_files
@@ -28,7 +27,6 @@ from app.commands.budget import (
     has_kernels,
     known_gpu,
     make_budget,
-    read_model_at,
     stored_tokens,
     weights_by_kind,
 )
@@ -41,7 +39,7 @@ from app.contract.errors import ConfigurationError, QuireError
 from app.engine.execute.memory_plan import free_memory
 from app.observe.console import Console
 from app.observe.terminal import own_terminal
-from app.text.entry.opened_model import OpenedModel
+from app.text.entry.opened_model import check_headers
 
 SETTINGS = {
     "model", "dtype", "quantization", "enforce_eager", "max_model_len", "kv_cache_dtype", "block_size",
@@ -77,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
     memory = _memory(args, config)
     files = _read_model(config)
     spec = files.spec
-    if files.tensors is not None:
-        OpenedModel.of(config.model, files)  # what the server would refuse is refused here
     lengths = _lengths(args, context(config, spec))
     budget = make_budget(config, spec, memory, files.stored_type)
     beside = Beside(files.summary, _speed(config, spec, budget), _fitting_quant(config, files, budget))
@@ -107,7 +103,7 @@ def _fitting_quant(config: Config, files: ModelFiles, budget: Budget) -> Fitting
 
 def _listed(name: HubName, revision: str | None) -> list[RepoFile]:
     """Return the files of a repository: those that the hub lists, or those that were listed before."""
-    from app.checkpoint.hub.hub_models import list_files  # only hub names need what it imports
+    from app.checkpoint.hub.hub_listing import list_files  # only hub names need what it imports
 
     try:
         return list_files(name, revision).files
@@ -125,13 +121,13 @@ def _read_model(config: Config) -> ModelFiles:
     model, revision = config.model.model, config.model.revision
     name = hub_name(model)
     if name is None:
-        return read_model_at(resolve(model, revision), config)
-    from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded  # only hub names need what it imports
+        return check_headers(config.model, resolve(model, revision))
+    from app.checkpoint.hub import hub_headers  # only hub names need what it imports
+    from app.checkpoint.hub.hub_listing import list_files
 
-    if (path := find_downloaded(name, revision)) is not None:
-        return read_model_at(path, config)
-    with tempfile.TemporaryDirectory(prefix="quire-plan-") as folder:
-        files = read_model_at(fetch_headers(name, revision, Path(folder)), config)
+    if (path := hub_headers.find_downloaded(name, revision)) is not None:
+        return check_headers(config.model, path)
+    files = hub_headers.check_headers(name, list_files(name, revision), partial(check_headers, config.model))
     unchecked = "" if files.tensors is not None else ", and its tokenizer and chat template are not checked"
     text = f"{name} is not on this machine; its weights are not downloaded for a plan{unchecked}."
     Console(sys.stderr).print_line(text)

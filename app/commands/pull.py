@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.checkpoint.names import hub_name, resolve
 from app.commands.options import Parser
-from app.commands.stored_models import refusal
+from app.commands.stored_models import inspected
+from app.config.settings import make_config
 from app.observe.console import Console
 
 
@@ -22,7 +24,10 @@ def add_options(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Download what is not there yet; say where it is, and whether it can be served."""
+    """Download what is not there yet; say where it is, and whether it can be served.
+
+    The exit code is 2, and nothing is downloaded, if the headers alone say that it cannot.
+    """
     console = Console(sys.stdout)
     name = hub_name(args.name)
     try:
@@ -30,12 +35,15 @@ def run(args: argparse.Namespace) -> int:
             path = resolve(args.name, args.revision, console)
         else:
             from app.checkpoint.hub.hub_models import pull_or_find  # slow to import
+            from app.text.entry.opened_model import check_headers
 
-            path = pull_or_find(name, args.revision, console)
+            settings = make_config({"model": args.name}).model
+            path = pull_or_find(name, args.revision, console, partial(check_headers, settings))
     except KeyboardInterrupt:
         console.print_line("Interrupted. What has arrived is kept; the same command continues.")
         raise
     console.print_line(f"{args.name} is in {path}" if args.name != EMBEDDED else f"{EMBEDDED} is a part of Quire.")
-    reason = refusal(path)
-    console.print_line(f"It cannot be served: {reason}" if reason else f"Serve it with `quire serve {args.name}`.")
+    found = inspected(make_config({"model": str(path)}))
+    is_refused = isinstance(found, str)
+    console.print_line(f"It cannot be served: {found}" if is_refused else f"Serve it with `quire serve {args.name}`.")
     return 0

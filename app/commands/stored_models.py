@@ -16,10 +16,10 @@ from app.checkpoint.hub import smollm2
 from app.checkpoint.hub.hub_cache import Snapshot, leftovers, repo_folder, repos, snapshot_at, snapshots
 from app.checkpoint.hub.repo_files import RepoFile, Variant, variants
 from app.checkpoint.inspection import inspect
-from app.checkpoint.model_files import SAFETENSORS
+from app.checkpoint.model_files import SAFETENSORS, ModelFiles
 from app.checkpoint.names import resolve
 from app.commands.budget import active_weight_bytes, weight_bytes_by_kind
-from app.config.settings import ModelConfig, make_config
+from app.config.settings import Config, make_config
 from app.contract.errors import QuireError
 
 _INCOMPLETE = "incomplete; `quire pull` continues it"
@@ -47,12 +47,12 @@ def stored_models() -> Iterator[StoredModel]:
     """Yield all models: the embedded one first, then by name."""
     guide = resolve(EMBEDDED)
     weights = [file.stat().st_size for file in guide.glob("*.safetensors")]
-    yield _inspected(StoredModel(EMBEDDED, SAFETENSORS, sum(weights), guide))
+    yield _with_headers(StoredModel(EMBEDDED, SAFETENSORS, sum(weights), guide))
     if smollm2.is_there():
         file = smollm2.local_file()
         about = file.stat()
         [variant] = variants([RepoFile(file.name, about.st_size)])
-        yield _inspected(StoredModel(smollm2.NAME, variant.summary, about.st_size, file, last_used=about.st_atime))
+        yield _with_headers(StoredModel(smollm2.NAME, variant.summary, about.st_size, file, last_used=about.st_atime))
     elif parts := smollm2.leftovers():
         yield _incomplete(smollm2.NAME, smollm2.local_file().parent, parts)
     for repo in repos():
@@ -69,27 +69,21 @@ def of_repo(repo: str) -> Iterator[StoredModel]:
         yield _incomplete(repo, repo_folder(repo), parts)
 
 
-def refusal(path: Path) -> str | None:
-    """Return why the model at `path` cannot be served, None if it can, as far as its headers say."""
+def inspected(config: Config) -> ModelFiles | str:
+    """Inspect the configured model, which is on the disk; or return why it cannot be served, without its folder."""
+    path = Path(config.model.model)
     try:
-        inspect(ModelConfig(model=str(path)))
+        return inspect(config.model)
     except QuireError as error:
-        return _short(error, path)
-    return None
+        return error.message.replace(f"{path}{os.sep}", "").replace(f"{path.parent}{os.sep}", "")
 
 
-def _short(error: QuireError, path: Path) -> str:
-    """Return the message without the model's folder."""
-    return error.message.replace(f"{path}{os.sep}", "").replace(f"{path.parent}{os.sep}", "")
-
-
-def _inspected(model: StoredModel) -> StoredModel:
+def _with_headers(model: StoredModel) -> StoredModel:
     """Add what the headers of a complete model say: why it cannot be served, or what a server would keep and read."""
     config = make_config({"model": str(model.path)})
-    try:
-        files = inspect(config.model)
-    except QuireError as error:
-        return replace(model, reason=_short(error, model.path))
+    files = inspected(config)
+    if isinstance(files, str):
+        return replace(model, reason=files)
     return replace(
         model,
         weight_bytes=sum(weight_bytes_by_kind(config, files.spec, files.stored_type).values()),
@@ -115,4 +109,4 @@ def _of_variant(snapshot: Snapshot, variant: Variant) -> StoredModel:
         snapshot.commit,
         max((snapshot.folder / file.path).stat().st_atime for file in variant.files),
     )
-    return _inspected(model) if snapshot.is_whole(variant) else replace(model, reason=_INCOMPLETE)
+    return _with_headers(model) if snapshot.is_whole(variant) else replace(model, reason=_INCOMPLETE)

@@ -7,8 +7,9 @@ import re
 import time
 from importlib.util import find_spec
 
+from app.checkpoint.inspection import inspect_headers
 from app.checkpoint.model_files import ModelFiles
-from app.commands.budget import read_model
+from app.checkpoint.names import resolve
 from app.commands.options import Parser, add_settings, read_config
 from app.config.devices import CPU, CUDA, INSTALL_TRITON, MIN_CAPABILITY
 from app.config.settings import Config, settings
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if capability is None:
         print("GPU kernels: left out, torch finds no GPU; --capability 9.0 compiles for H100 and H200")
     else:
-        _warm_gpu(config, read_model(config), capability, processors)
+        path = resolve(config.model.model, config.model.revision)
+        _warm_gpu(config, inspect_headers(config.model, path), capability, processors)
     return 0
 
 

@@ -113,9 +113,9 @@ class Setting(NamedTuple):
         if self.choices and value not in self.choices:
             return False
         if isinstance(value, str):
-            return _is_unicode(value) and not _is_empty(value)
+            return _is_text(value) and not _is_empty(value)
         if isinstance(value, tuple):
-            return all(isinstance(item, str) and _is_unicode(item) for item in value)
+            return all(isinstance(item, str) and _is_text(item) for item in value)
         if isinstance(value, (int, float)) and self.kind != "flag":
             low = -MAX_INTEGER if self.minimum is None else self.minimum
             return low <= value <= (MAX_INTEGER if self.maximum is None else self.maximum)  # False for NaN
@@ -144,9 +144,11 @@ def _is_empty(value: object) -> bool:
     return isinstance(value, str) and not value.strip()
 
 
-def _is_unicode(text: str) -> bool:
-    """Return whether a text has no lone surrogates, as which Python reads bytes that are no UTF-8."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+def _is_text(text: str) -> bool:
+    """Return whether a text has no lone surrogates, as which Python reads bytes that are no UTF-8, and no NUL, which
+    no path may have.
+    """
+    return not any("\ud800" <= char <= "\udfff" or char == "\0" for char in text)
 
 
 def _parse_bytes(text: str) -> int:
@@ -185,12 +187,12 @@ class _Kind(NamedTuple):
 KIND_OF_TYPE = {"str": "text", "int": "integer", "float": "seconds", "bool": "flag", "tuple[str, ...]": "list"}
 """The kind of a setting by the annotation of its field, for fields that are declared without a kind."""
 _KINDS = {
-    "text": _Kind(str, str, "a string in UTF-8"),
+    "text": _Kind(str, str, "a string in UTF-8 without NUL"),
     "integer": _Kind(int, int, "an integer"),
     "seconds": _Kind(float, _parse_seconds, "a number of seconds (or, for example, 50ms)"),
     "share": _Kind(float, float, "a number"),
     "number": _Kind(float, float, "a number"),
     "bytes": _Kind(int, _parse_bytes, "a number of bytes, or a size with the unit KiB, MiB or GiB (for example 4MiB)"),
     "flag": _Kind(bool, _parse_flag, "true or false"),
-    "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8, separated by commas"),
+    "list": _Kind(tuple, _parse_list, "a list of strings in UTF-8 without NUL, separated by commas"),
 }

@@ -11,7 +11,7 @@ from typing import cast
 
 import torch
 
-from app.checkpoint.hub.fitting_quant import quant_advice
+from app.checkpoint.hub.fitting_quant import quant_adviser
 from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import served_name
 from app.checkpoint.sizes import decoded, weight_bytes
@@ -129,10 +129,9 @@ def build_engine(
 
 def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
     """Refuse weights that do not fit before they are read."""
-    keeps_groups = backend.packer.keeps_groups and config.model.load_format != "dummy"
-    stored_type = files.stored_type if keeps_groups else decoded
-    is_kept = files.format == GGUF and keeps_groups
-    advise = partial(quant_advice, config.model, files.spec.num_parameters()) if is_kept else None
+    takes_stored = backend.packer.takes_stored and config.model.load_format != "dummy"
+    stored_type = files.stored_type if takes_stored else decoded
+    advise = quant_adviser(config.model, files, keeps_types=takes_stored)
     check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory(), advise)
 
 
@@ -165,7 +164,7 @@ def _log_decoding(config: Config, files: ModelFiles, packer: Packer) -> None:
             config.model.quantization,
         )
         return
-    kept = [kind.name for kind in files.matrix_types if kind.is_grouped and packer.keeps_groups]
+    kept = [kind.name for kind in files.matrix_types if kind.is_grouped and packer.takes_stored]
     decoded = [kind.name for kind in files.matrix_types if kind.is_quantized and kind.name not in kept]
     if kept:
         _log.info("Weights of the type %s are used as the file stores them.", " or ".join(kept))
@@ -176,7 +175,7 @@ def _log_decoding(config: Config, files: ModelFiles, packer: Packer) -> None:
 def _load_grammars(
     grammars: GrammarCache, tokenizer: Tokenizer, spec: ModelSpec, eos_token_ids: tuple[int, ...]
 ) -> None:
-    """Read the vocabulary for grammars now: it keeps all threads waiting, which no stream should notice."""
+    """Take the vocabulary for grammars; a server's is read now: all threads wait, which no stream should notice."""
     if (reason := grammars.load(tokenizer, spec.vocab_size, eos_token_ids)) is not None:
         _log.warning("%s", reason)
 

@@ -140,32 +140,38 @@ class Batch(msgspec.Struct, array_like=True):
 _ANY_BATCH: Any = Batch | dict[int, Told]
 
 
-def pack(record: object) -> bytes:
-    """Return the bytes of a record."""
+def pack(record: object, *place: int) -> bytes:
+    """Return the bytes of a record; the checksum covers the numbers of its row, too, as SQLite has none."""
     data = msgspec.msgpack.encode(record)
-    return crc32(data).to_bytes(_CRC_BYTES, "little") + data
+    return _checksum(data, place) + data
 
 
-def unpack_batch(data: bytes) -> Batch:
+def unpack_batch(data: object, *place: int) -> Batch:
     """Return the batch of bytes, also of an older journal, which has no deltas beside the rest.
 
     Raises:
         JournalDamaged: see `unpack`.
     """
-    found = unpack(data, _ANY_BATCH)
+    found = unpack(data, _ANY_BATCH, *place)
     return found if isinstance(found, Batch) else Batch(told=found)
 
 
-def unpack(data: bytes, kind: type[Record]) -> Record:
-    """Return the record of bytes.
+def unpack(data: object, kind: type[Record], *place: int) -> Record:
+    """Return the record of bytes in a row; in older journals the checksum covers no numbers.
 
     Raises:
-        JournalDamaged: they are not those of `pack`, or of another kind.
+        JournalDamaged: they are not those of `pack`, or of another row or kind.
     """
-    view = memoryview(data)
-    if crc32(view[_CRC_BYTES:]) != int.from_bytes(view[:_CRC_BYTES], "little"):
+    if not isinstance(data, bytes):  # the type of a value is in the file, too
+        raise JournalDamaged("a record has no bytes")
+    found, packed = data[:_CRC_BYTES], memoryview(data)[_CRC_BYTES:]
+    if found != _checksum(packed, place) and found != _checksum(packed):
         raise JournalDamaged("a record has another checksum than its bytes")
     try:
-        return msgspec.msgpack.decode(view[_CRC_BYTES:], type=kind)
+        return msgspec.msgpack.decode(packed, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise JournalDamaged(f"a record cannot be read: {error}") from None
+
+
+def _checksum(data: bytes | memoryview, place: tuple[int, ...] = ()) -> bytes:
+    return crc32(data, crc32(",".join(map(str, place)).encode())).to_bytes(_CRC_BYTES, "little")

@@ -10,9 +10,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from app.contract.errors import CannotStart, ConfigurationError
+from app.runtime.private_folder import make_private_folder
 
 APPLICATION_ID = int.from_bytes(b"Quir", "big")
-VERSION = 4  # with responses, which older versions would delete
+VERSION = 5  # with checksums that cover the numbers of rows, which older versions would take for damage
 _WAL = "-wal"
 _SIDE_FILES = (_WAL, "-shm", "-journal")
 
@@ -25,15 +26,16 @@ def prepare(path: Path) -> None:
     """Make the file, and its folder, if there are none; nobody else may read what we make.
 
     Raises:
-        ConfigurationError: the file is a link or no file, or belongs to others, or they may read it.
+        ConfigurationError: the file, or one beside it, is a link or no file, or belongs to others, or they may read it.
         CannotStart: it cannot be made.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, 0o600))
         except FileExistsError:
             _check(path)
+        _check_side_files(path)  # SQLite believes what is in them, and waits for a pipe
     except OSError as error:
         raise CannotStart(
             f"The journal {path} cannot be made: {error.strerror}. Give --journal another path."
@@ -44,11 +46,12 @@ def connect(path: Path) -> sqlite3.Connection:
     """Return a connection that locks the file until it is closed; any thread may use it, one at a time.
 
     Raises:
-        ConfigurationError: the file is of another program, or of a newer Quire.
+        ConfigurationError: the file is of another program, or of a newer Quire; or one beside it is not ours.
         JournalLocked: another process has it.
         sqlite3.DatabaseError: it is damaged.
     """
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    # Absolute: some relative names, such as `:memory:`, mean something else to SQLite.
+    connection = sqlite3.connect(path.absolute(), timeout=0, isolation_level=None, check_same_thread=False)
     try:
         # Exclusive before WAL: so no file of shared memory is made, and the lock is held from the first transaction on.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -61,6 +64,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
+        _check_side_files(path)  # where all may write, somebody may have made the log before we did
     except sqlite3.OperationalError as error:
         connection.close()
         if primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -76,17 +80,27 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def primary_code(error: sqlite3.Error) -> int:
     """Return SQLite's code of an error, without the byte that says more of it."""
-    return error.sqlite_errorcode & 0xFF
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # Python's own, such as of a text, have none
+    return code & 0xFF
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a damaged journal, with the files beside it, and return its new path."""
+    """Rename a damaged journal, with the files beside it, and return its new path.
+
+    Raises:
+        CannotStart: the folder may not be written.
+    """
     aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    path.rename(aside)
-    for suffix in _SIDE_FILES:
-        side = Path(f"{path}{suffix}")
-        if side.exists():
-            side.rename(f"{aside}{suffix}")
+    try:
+        path.rename(aside)
+        for suffix in _SIDE_FILES:
+            with suppress(FileNotFoundError):
+                os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+    except OSError as error:
+        raise CannotStart(
+            f"The journal {path} is damaged and cannot be moved aside: {error.strerror}. Let its folder be written, or "
+            "give --journal another path."
+        ) from None
     return aside
 
 
@@ -99,13 +113,19 @@ def num_bytes(path: Path) -> int:
     return found
 
 
-def _check(path: Path) -> None:
-    found = path.lstat()
+def _check_side_files(path: Path) -> None:
+    for suffix in _SIDE_FILES:
+        with suppress(FileNotFoundError):
+            _check(Path(f"{path}{suffix}"))
+
+
+def _check(file: Path) -> None:
+    found = file.lstat()
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"The journal {path} is a link or no file. Give --journal the path of a file.")
+        raise ConfigurationError(f"The journal {file} is a link or no file. Give --journal another path.")
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ConfigurationError(
-            f"The journal {path} belongs to another user, or others may read it. Own it, and allow it to yourself "
+            f"The journal {file} belongs to another user, or others may read it. Own it, and allow it to yourself "
             "alone (chmod 600)."
         )
 

@@ -118,7 +118,7 @@ class JournalStore:
         prepare(path)
         try:
             self._connection = self._open()
-        except (sqlite3.DatabaseError, JournalDamaged):
+        except (sqlite3.DatabaseError, JournalDamaged, TypeError, ValueError):  # also values of other kinds than ours
             self.damaged = move_aside(path)
             prepare(path)
             self._connection = self._open()
@@ -149,7 +149,7 @@ class JournalStore:
             statements.insert(0, ("DELETE FROM streams", ()))
         data = b""
         if in_batch:
-            data = pack(Batch(changes.deltas, changes.told))
+            data = pack(Batch(changes.deltas, changes.told), number)
             statements.append(("INSERT INTO batches(no, data) VALUES (?, ?)", (number, data)))
         self._run(statements)
         if replaces_all:
@@ -265,16 +265,18 @@ class JournalStore:
     def _read(self, connection: sqlite3.Connection) -> None:
         """Read all answers. They are few and small: what is kept has a bound of memory."""
         self._reset()
-        [(self.salt,)] = connection.execute("SELECT value FROM meta WHERE name = 'salt'")
+        [(self.salt,)] = connection.execute("SELECT value FROM meta WHERE name = 'salt' AND typeof(value) = 'blob'")
         streams: dict[int, StoredStream] = {}
         upto: dict[int, int] = {}
         for no, head, attempts, upto[no], log in connection.execute(
             "SELECT no, head, attempts, upto, log FROM streams ORDER BY no"
         ):
-            told = Told() if log is None else unpack(log, Told)
-            streams[no] = StoredStream(no, unpack(head, Head), told, attempts)
+            if not isinstance(attempts, int) or (log is None and upto[no]):
+                raise JournalDamaged("an answer has other numbers than were written")
+            told = Told() if log is None else unpack(log, Told, no, upto[no])
+            streams[no] = StoredStream(no, unpack(head, Head, no), told, attempts)
         for number, data in connection.execute("SELECT no, data FROM batches ORDER BY no"):
-            batch = unpack_batch(data)
+            batch = unpack_batch(data, number)
             in_batch = {no for no, _ in batch.deltas}.union(batch.told)
             needed = {no for no in in_batch if no in streams and number > upto[no]}
             for no, delta in batch.deltas:
@@ -303,9 +305,9 @@ class JournalStore:
 def _statements(changes: Changes, number: int, deleted: Iterable[int]) -> Iterator[_Statement]:
     """Yield the statements that make changes, without what was told of each answer; `number` is the last batch's."""
     for no, head in changes.begun.items():
-        yield "INSERT INTO streams(no, head) VALUES (?, ?)", (no, pack(head))
+        yield "INSERT INTO streams(no, head) VALUES (?, ?)", (no, pack(head, no))
     for no, told in changes.written.items():
-        yield "UPDATE streams SET upto = ?, log = ? WHERE no = ?", (number, pack(told), no)
+        yield "UPDATE streams SET upto = ?, log = ? WHERE no = ?", (number, pack(told, no, number), no)
     for no, attempts in changes.attempts.items():
         yield "UPDATE streams SET attempts = ? WHERE no = ?", (attempts, no)
     for no in changes.forgotten:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from app.checkpoint.spec import ExpertSpec
@@ -53,17 +54,30 @@ class LinearWeight(Weight):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedWeight(Weight):
-    """A matrix [out features, in features] that is stored quantized in groups of columns: blocks of a GGUF file."""
+class StoredWeight(Weight):
+    """A matrix [out features, in features] as files store it: numbers, or blocks that are quantized in groups.
+
+    Each row stands somewhere in memory, such as in a mapped file. `owner` keeps the rows there, if it is not None; else
+    whoever made the weight says how long they stay.
+    """
 
     kind: TensorType
-    blocks: Tensor  # uint8 [out features, bytes of a row]
+    num_columns: int
+    rows: Tensor  # int64 [out features]: where each row begins
     bias: Tensor | None = None
+    owner: Tensor | None = None
+
+    @classmethod
+    def of(cls, kind: TensorType, stored: Tensor, bias: Tensor | None = None) -> StoredWeight:
+        """Return the matrix whose rows are those of `stored`: uint8 [out features, bytes of a row], contiguous."""
+        num_rows, row_bytes = stored.shape
+        rows = stored.data_ptr() + row_bytes * torch.arange(num_rows)
+        return cls(kind, row_bytes // kind.block_bytes * kind.block_size, rows, bias, stored)
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the tensors take."""
-        return self.blocks.nbytes + (0 if self.bias is None else self.bias.nbytes)
+        """Memory that the rows and the bias take."""
+        return len(self.rows) * self.kind.num_bytes(self.num_columns) + (0 if self.bias is None else self.bias.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from app.checkpoint.model_files import ModelFiles
+from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import TensorType
-from app.kernels.ops import GroupedWeight
-from app.models.gguf.gguf_rows import copy_rows, read_rows
+from app.kernels.ops import StoredWeight
+from app.models.gguf.gguf_rows import read_rows, row_addresses
 from app.models.loader import TensorSource
 from app.models.mapped_file import MappedFile, map_files
 
@@ -29,8 +28,9 @@ class FileSource(ExitStack, TensorSource):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__()
-        self._tensors, self._states, self._type_of = files.tensors or {}, files.states, files.stored_type
+        self._tensors, self._states = files.tensors or {}, files.states
         self._files: dict[Path, MappedFile] = {}
+        self._held: list[StoredTensor] = []  # those whose rows were given away last
 
     def __enter__(self) -> FileSource:
         self._files = map_files((tensor.file for tensor in self._tensors.values()), self._states, self)
@@ -51,14 +51,12 @@ class FileSource(ExitStack, TensorSource):
         self._files[tensor.file].read(replace(tensor, shape=(count,)), out)
         return out
 
-    def group_type(self, name: str) -> TensorType | None:
-        return self._type_of(name)
+    def stored_type(self, name: str) -> TensorType | None:
+        return self._tensors[name].type
 
-    def read_groups(self, *names: str) -> GroupedWeight:
-        tensors = [self._tensors[name] for name in names]
-        ends = list(accumulate(tensor.shape[0] for tensor in tensors))
-        row_bytes = (tensors[0].end - tensors[0].begin) // tensors[0].shape[0]
-        rows = np.empty((ends[-1], row_bytes), np.uint8)
-        for tensor, end in zip(tensors, ends, strict=True):
-            copy_rows(self._files[tensor.file], tensor, rows[end - tensor.shape[0] : end])
-        return GroupedWeight(tensors[0].type, torch.from_numpy(rows))
+    def stored(self, *names: str) -> StoredWeight:
+        for tensor in self._held:
+            self._files[tensor.file].drop(tensor.begin, tensor.end)
+        self._held = [self._tensors[name] for name in names]
+        rows = [row_addresses(self._files[tensor.file], tensor) for tensor in self._held]
+        return StoredWeight(self._held[0].type, self._held[0].shape[1], torch.cat(rows))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from app.checkpoint.spec import ROUTER, SHARED_EXPERT, SHARED_GATE, BlockNorms, ExpertSpec, ModelSpec, QKNorm
+from app.checkpoint.tensor_types import DTYPES as STORED_DTYPES
 from app.checkpoint.tensor_types import TensorType
-from app.kernels.ops import ExpertWeights, GroupedWeight, LinearWeight, StackedWeight, Weight
+from app.kernels.ops import ExpertWeights, LinearWeight, StackedWeight, StoredWeight, Weight
 from app.kernels.pages import own_pages
 from app.models.rope import head_order
 from app.models.weights import DecoderWeights, DenseMlp, ExpertMlp, LayerWeights, Packer, PlainPacker
@@ -43,15 +44,15 @@ class TensorSource(Protocol):
     def read(self, name: str, out: Tensor) -> None:
         """Fill `out` with the tensor, converting the type."""
 
-    def group_type(self, name: str) -> TensorType | None:
-        """Return the type of a matrix that `read_groups` can read; None for others."""
+    def stored_type(self, name: str) -> TensorType | None:
+        """Return the type of a matrix that `stored` can return; None for others."""
         return None
 
-    def read_groups(self, *names: str) -> GroupedWeight:
-        """Return matrices of one type that are stored quantized in groups of columns, as they are stored, as one.
+    def stored(self, *names: str) -> StoredWeight:
+        """Return matrices of one type as they are stored, as one; its rows stay until this is called again.
 
         Raises:
-            KeyError: they are stored in another way.
+            KeyError: they are not stored.
         """
         raise KeyError(names)
 
@@ -113,18 +114,27 @@ class _Reader:
             self.progress(self.num_read / len(self.shapes))
         return out
 
-    def matrix(self, *names: str) -> LinearWeight | GroupedWeight:
-        """Read matrices of one type as one: in groups if they are kept so, else as numbers."""
-        if self.kept_type(names[0]) is None:
+    def matrix(self, *names: str) -> LinearWeight | StoredWeight:
+        """Return matrices of one type, or of several types of numbers, as one: as they are stored if that will do."""
+        if not self.is_packed_from_file(names):
             return LinearWeight(self.read(*names))
-        weight = self.source.read_groups(*names)
+        weight = self.source.stored(*names)
         self.num_read += len(names)
         self.progress(self.num_read / len(self.shapes))
         return weight
 
-    def kept_type(self, name: str) -> TensorType | None:
-        """Return the type of a matrix that is kept as it is stored; None for those that become numbers."""
-        return self.source.group_type(name) if self.packer.keeps_groups else None
+    def is_packed_from_file(self, names: tuple[str, ...]) -> bool:
+        """Return whether the packer takes matrices as they are stored."""
+        if not self.packer.takes_stored:
+            return False
+        kinds = {self.source.stored_type(name) for name in names}
+        own = STORED_DTYPES[self.spec.dtype]
+        return all(kind is not None and (kind.is_grouped or kind.name == own) for kind in kinds)
+
+    def group_type(self, name: str) -> TensorType | None:
+        """Return the type of a matrix that stays quantized as it is stored; None for those that are numbers."""
+        kind = self.source.stored_type(name) if self.packer.takes_stored else None
+        return kind if kind is not None and kind.is_grouped else None
 
     def ends(self) -> tuple[Weight, Weight]:
         """Read the embedding and the output layer."""
@@ -132,8 +142,9 @@ class _Reader:
         if self.spec.tie_word_embeddings:
             return self.packer.tied(self.matrix(embedding))
         head = self.packer.head(self.matrix("lm_head.weight"))
-        table = self.matrix(embedding)
-        return (table if isinstance(table, LinearWeight) else self.packer.linear(table)), head
+        if self.group_type(embedding) is None:
+            return LinearWeight(self.read(embedding)), head
+        return self.packer.linear(self.matrix(embedding)), head
 
     def last_norm(self) -> Tensor:
         """Read the last norm, times the scale of the logits: in float32 then, because the product would be rounded."""
@@ -189,7 +200,7 @@ class _Reader:
         Neighbours of one type become a part of it. `order` is that of the rows in each head of queries and keys, see
         rope.py.
         """
-        kinds = groupby(names, lambda name: self.kept_type(f"{prefix}{name}.weight"))
+        kinds = groupby(names, lambda name: self.group_type(f"{prefix}{name}.weight"))
         parts = [tuple(part) for _, part in kinds]
         weights = tuple(
             self.packer.linear(self._part_of(prefix, part, order), is_gated=is_gated and len(parts) == 1)
@@ -197,12 +208,12 @@ class _Reader:
         )
         return weights[0] if len(weights) == 1 else StackedWeight(weights)
 
-    def _part_of(self, prefix: str, names: tuple[str, ...], order: list[int] | None) -> LinearWeight | GroupedWeight:
+    def _part_of(self, prefix: str, names: tuple[str, ...], order: list[int] | None) -> LinearWeight | StoredWeight:
         weight = self.matrix(*(f"{prefix}{name}.weight" for name in names))
         biases = [f"{prefix}{name}.bias" for name in names]
         bias = self.read(*biases) if biases[0] in self.shapes else None
         if order is not None:
-            for rows in (weight.weight if isinstance(weight, LinearWeight) else weight.blocks, bias):
+            for rows in (weight.weight if isinstance(weight, LinearWeight) else weight.rows, bias):
                 if rows is not None:
                     self._reorder(rows, names, order)
         return replace(weight, bias=bias)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from app.kernels.ops import ExpertWeights, GroupedWeight, LinearWeight, Weight
+from app.kernels.ops import ExpertWeights, LinearWeight, StoredWeight, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ class Packer(Protocol):
     Engine thread only. The methods of a subclass that does not override them return the weights as they are.
     """
 
-    keeps_groups: bool = False
-    """Whether the methods also take weights that are quantized in groups; else these are decoded before."""
+    takes_stored: bool = False
+    """Whether the methods also take weights as files store them, if they are groups or numbers of the model's type."""
 
-    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
+    def linear(self, weight: LinearWeight | StoredWeight, *, is_gated: bool = False) -> Weight:
         """Return a matrix for `Ops.linear`; with `is_gated` its halves are for `Ops.silu_mul` or `gelu_mul`."""
         return weight
 
-    def head(self, weight: LinearWeight | GroupedWeight) -> Weight:
+    def head(self, weight: LinearWeight | StoredWeight) -> Weight:
         """Return a matrix for `Ops.logits`."""
         return weight
 
-    def tied(self, table: LinearWeight | GroupedWeight) -> tuple[Weight, Weight]:
+    def tied(self, table: LinearWeight | StoredWeight) -> tuple[Weight, Weight]:
         """Return the tied matrix as the embedding, and as the output layer."""
         return table, table
 

@@ -21,7 +21,7 @@ from app.api.http.error_shape import ErrorShapes
 from app.checkpoint.names import served_name
 from app.config.settings import Config, ServerConfig
 from app.contract.engine_status import ModelInfo, StepReport
-from app.contract.errors import EngineFailed, error_line
+from app.contract.errors import ConfigurationError, EngineFailed, error_line
 from app.contract.events import TokenDelta
 from app.engine.kv_disk.block_folder import BlockFolder, FolderLocked
 from app.engine.kv_disk.disk_store import KVDisk
@@ -114,7 +114,7 @@ def open_journal(path: str | None) -> JournalStore | None:
     """
     if path is None:
         return None
-    store = _when_unlocked(partial(JournalStore, Path(path).expanduser()))
+    store = _when_unlocked(partial(JournalStore, _expanded("journal", path)))
     log = logging.getLogger("quire.journal")
     if store.damaged is not None:
         log.warning("The journal was damaged. It is now %s, and a new one was begun.", store.damaged)
@@ -130,12 +130,19 @@ def open_kv_disk(settings: ServerConfig) -> KVDisk | None:
     """
     if settings.kv_disk is None:
         return None
-    path = Path(settings.kv_disk).expanduser()
+    path = _expanded("kv_disk", settings.kv_disk)
     folder = _when_unlocked(partial(BlockFolder, path, settings.kv_disk_space))
     logging.getLogger("quire.kv_disk").info(
         "KV cache on disk: %s, %.0f of %.0f MiB", path, folder.num_bytes / 2**20, settings.kv_disk_space / 2**20
     )
     return KVDisk(folder)
+
+
+def _expanded(setting: str, path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigurationError(f"{setting} is {path}, but there is no such home folder.", param=setting) from None
 
 
 def _when_unlocked(open_it: Callable[[], Opened]) -> Opened:

@@ -5,6 +5,7 @@ It also measures the machine, so that what Quire reached and what could be reach
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from typing import Any
@@ -38,7 +39,12 @@ class QuireProgram:
         return {"seconds": self._generate(*answers)}
 
     def _open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Open a model; return the kernels, the seconds, and the most memory beyond what stays, in bytes."""
+        """Open a model in place of the one before; return the kernels, the seconds, and the bytes that did not stay.
+
+        The last are the most memory meanwhile beyond what stays.
+        """
+        self._llm = None
+        gc.collect()
         library = use_kernels(request.get("instruction_set"))
         reset_peak()
         start = time.perf_counter()

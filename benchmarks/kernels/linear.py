@@ -23,9 +23,9 @@ from app.kernels.cpu import records
 from app.kernels.cpu.groups import KINDS
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.native_ops import QuantizedRows
-from app.kernels.cpu.packing import PackedLinear, pack, pack_groups
+from app.kernels.cpu.packing import PackedLinear, pack, pack_stored
 from app.kernels.cpu.records import Code, Epilogue, Matrix, Quantized, Record, Rows, Type
-from app.kernels.ops import GroupedWeight, LinearWeight
+from app.kernels.ops import LinearWeight, StoredWeight
 from app.kernels.pages import HugePages
 from benchmarks.kernels.timing import add_threads, alternate, begin
 
@@ -96,7 +96,7 @@ def _packed(matrix: Tensor, type: Type, num_planes: int, pages: HugePages, libra
         return pack(LinearWeight(matrix), type, num_planes=num_planes, allocate=pages.allocate)
     kind = next(kind for kind in TENSOR_TYPES.values() if kind.name == type.name)
     blocks = torch.zeros(len(matrix), kind.num_bytes(matrix.shape[1]), dtype=torch.uint8)
-    return pack_groups(GroupedWeight(kind, blocks), library, num_planes=num_planes, allocate=pages.allocate)
+    return pack_stored(StoredWeight.of(kind, blocks), library, num_planes=num_planes, allocate=pages.allocate)
 
 
 def lines(arguments: argparse.Namespace, library: NativeLibrary) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+from tokenizers import pre_tokenizers
 
 from benchmarks.cpu.gguf.dummies import DUMMIES, Dummy, Tensor
 
@@ -62,8 +63,7 @@ def add_words(writer: gguf.GGUFWriter, dummy: Dummy) -> None:
     """Write a byte-level BPE tokenizer: all bytes, then words of letters; random ids need no other."""
     letters = string.ascii_lowercase
     words = ("".join(word) for length in (2, 3, 4) for word in itertools.product(letters, repeat=length))
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    alphabet = [chr(byte) for byte in visible] + [chr(256 + index) for index in range(256 - len(visible))]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merged = list(itertools.islice(words, dummy.vocab_size - len(alphabet)))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -94,6 +94,8 @@ def test_an_unknown_name_is_rejected_with_the_nearest():
         ("api_key", "k"),
         ("max_request_bytes", "4 parsecs"),
         ("max_request_bytes", 1),
+        ("journal", "a\0b"),
+        ("api_key", ("k", "a\0b")),
     ],
 )
 def test_an_invalid_value_is_rejected_with_its_name(name, value):

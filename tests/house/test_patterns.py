@@ -40,7 +40,7 @@ PATTERNS = {
     "app.text.template.template_variables._NAME": ("fullmatch", CLIENT),
     "app.checkpoint.file_parts._PART": ("search", OPERATOR),
     "app.checkpoint.hub.download._ERRNO": ("sub", OPERATOR),
-    "app.checkpoint.hub.hub_models._DIGEST": ("fullmatch", OPERATOR),
+    "app.checkpoint.hub.hub_listing._DIGEST": ("fullmatch", OPERATOR),
     "app.checkpoint.hub.repo_files._NO_MODEL": ("search", OPERATOR),
     "app.checkpoint.hub.repo_files._QUANT": ("finditer", OPERATOR),
     "app.checkpoint.names._HUB_NAME": ("fullmatch", OPERATOR),

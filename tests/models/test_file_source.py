@@ -16,9 +16,9 @@ from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
 from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker
-from app.kernels.cpu.packing import PackedLinear
+from app.kernels.cpu.packing import PackedLinear, pack_stored
 from app.kernels.cpu.records import Type
-from app.kernels.ops import GroupedWeight, LinearWeight, StackedWeight, Weight
+from app.kernels.ops import LinearWeight, StackedWeight, StoredWeight, Weight
 from app.models.file_source import FileSource
 from app.models.gguf import gguf_rows
 from app.models.loader import load_weights
@@ -120,14 +120,31 @@ def test_no_page_of_the_file_stays_in_memory(tmp_path: Path):
     assert max(held) < 1 << 20 < file.stat().st_size
 
 
-def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(tmp_path: Path):
+def test_only_pages_of_the_rows_that_were_asked_for_last_stay_in_memory(tmp_path: Path):
+    file, held = large(tmp_path / "large.gguf"), []
+    files = inspect(ModelConfig(model=str(file), dtype="bfloat16"))
+    library = load_library()
+    assert library is not None
+    with FileSource(files) as source:
+        for name in ("q_proj", "o_proj"):
+            weight = source.stored(f"model.layers.0.self_attn.{name}.weight")
+            held.append(resident(file))
+            pack_stored(weight, library)
+    assert max(held) < 1 << 20 < file.stat().st_size
+
+
+@pytest.mark.parametrize("method", ["stored", "read"])
+def test_a_file_that_is_truncated_while_it_is_loaded_is_rejected(method: str, tmp_path: Path):
     """Reading a mapped page behind the end of a file would end the process by a signal."""
     file = tiny_gguf(tmp_path / "m.gguf")
     files = inspect(ModelConfig(model=str(file)))
     with FileSource(files) as source:
         os.truncate(file, file.stat().st_size // 2)
         with pytest.raises(ModelRefused, match=r"m\.gguf became shorter while it was loaded"):
-            source.read("model.norm.weight", torch.empty(64))
+            if method == "read":
+                source.read("model.norm.weight", torch.empty(64))
+            else:
+                source.stored("model.embed_tokens.weight")
 
 
 def test_a_file_that_has_vanished_is_rejected(tmp_path: Path):
@@ -141,11 +158,11 @@ def test_a_file_that_has_vanished_is_rejected(tmp_path: Path):
 class Recording(PanelPacker):
     """Remembers what it gets."""
 
-    def __init__(self, *, keeps_groups: bool) -> None:
-        super().__init__(None, load_library() if keeps_groups else None)
+    def __init__(self, *, takes_stored: bool) -> None:
+        super().__init__(None, load_library() if takes_stored else None)
         self.kinds: list[type] = []
 
-    def linear(self, weight: LinearWeight | GroupedWeight, *, is_gated: bool = False) -> Weight:
+    def linear(self, weight: LinearWeight | StoredWeight, *, is_gated: bool = False) -> Weight:
         """See Packer.linear."""
         self.kinds.append(type(weight))
         return super().linear(weight, is_gated=is_gated)
@@ -159,11 +176,11 @@ def test_groups_of_the_file_are_packed_without_decoding(architecture: str, kind:
     files = inspect(ModelConfig(model=model, dtype="float32"))
     spec = files.spec
     found = []
-    for keeps_groups in (True, False):
-        packer = Recording(keeps_groups=keeps_groups)
+    for takes_stored in (True, False):
+        packer = Recording(takes_stored=takes_stored)
         with FileSource(files) as source:
             found.append(load_weights(spec, source, packer=packer))
-        assert set(packer.kinds) == {GroupedWeight if keeps_groups else LinearWeight}
+        assert set(packer.kinds) == {StoredWeight if takes_stored else LinearWeight}
     for kept, decoded in zip(found[0].layers, found[1].layers, strict=True):
         for name in ("qkv", "o", "mlp.gate_up", "mlp.down"):
             one, other = attrgetter(name)(kept), attrgetter(name)(decoded)
@@ -186,9 +203,9 @@ def test_matrices_of_several_types_that_are_one_product_become_its_parts(archite
     files = inspect(ModelConfig(model=str(write_gguf(tmp_path / "m.gguf", fields, tensors)), dtype="bfloat16"))
     spec = files.spec
     found = []
-    for keeps_groups in (True, False):
+    for takes_stored in (True, False):
         with FileSource(files) as source:
-            packer = PanelPacker(None, load_library() if keeps_groups else None)
+            packer = PanelPacker(None, load_library() if takes_stored else None)
             found.append(load_weights(spec, source, packer=packer))
     first, second = found[0].layers[0], found[0].layers[1]
     assert types_of(first.qkv) == [Type.Q4_0, Type.INT8] and types_of(first.mlp.gate_up) == [Type.Q4_0, Type.Q5_1]
@@ -204,6 +221,28 @@ def test_matrices_of_several_types_that_are_one_product_become_its_parts(archite
             assert (matrix - other.unpacked()).abs().max() <= 2**-8 * other.unpacked().abs().max()
             if other.bias is not None:
                 assert torch.equal(torch.cat([part.bias[: part.n] for part in parts]), other.bias[: other.n])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_numbers_of_the_models_type_are_packed_without_a_copy(tied: bool, tmp_path: Path):
+    """The panels of a folder are those of its matrices as torch operations pack them; so are the biases."""
+    folder = tiny("Qwen2", torch_dtype="bfloat16", tie_word_embeddings=tied)
+    files = inspect(ModelConfig(model=str(folder)))
+    found = []
+    for takes_stored in (True, False):
+        packer = Recording(takes_stored=takes_stored)
+        with FileSource(files) as source:
+            found.append(load_weights(files.spec, source, packer=packer))
+        assert set(packer.kinds) == {StoredWeight if takes_stored else LinearWeight}
+    assert isinstance(found[0].embedding, PackedLinear if tied else LinearWeight)
+    for kept, copied in zip(found[0].layers, found[1].layers, strict=True):
+        for name in ("qkv", "o", "mlp.gate_up", "mlp.down"):
+            one, other = attrgetter(name)(kept), attrgetter(name)(copied)
+            assert torch.equal(one.panels, other.panels) and one.is_interleaved == other.is_interleaved
+            assert (one.bias is None) == (other.bias is None) and (
+                one.bias is None or torch.equal(one.bias, other.bias)
+            )
+    assert torch.equal(found[0].lm_head.panels, found[1].lm_head.panels)
 
 
 def parts_of(weight: Weight) -> list[PackedLinear]:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.config.settings import make_config
+from app.contract.errors import ConfigurationError
 from app.contract.sampling_defaults import DefaultSource, SamplingDefaults
 from app.server.guard import ConnectionLimits
-from app.server.run import ready_line, uvicorn_config
+from app.server.run import open_journal, open_kv_disk, ready_line, uvicorn_config
 from tests.fakes import MODEL_INFO
 
 
@@ -57,3 +58,10 @@ def test_a_line_before_it_has_the_sampling_defaults_and_who_says_them():
     first, last = ready_line(replace(MODEL_INFO, defaults=defaults), ["http://127.0.0.1:8000"]).splitlines()
     assert first == "  sampling defaults: top-p 0.9 (a setting); temperature 0.6 (from the model's files)"
     assert last.startswith("Ready: ")
+
+
+def test_a_home_that_there_is_not_is_one_line():
+    with pytest.raises(ConfigurationError, match=r"^journal is ~nobody-here/x, but there is no such home folder"):
+        open_journal("~nobody-here/x")
+    with pytest.raises(ConfigurationError, match=r"^kv_disk is ~nobody-here/x, but"):
+        open_kv_disk(make_config({"kv_disk": "~nobody-here/x"}).server)

@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 
 from app.api.body.new_answer import NewAnswer
 from app.api.body.parse_chat import parse_chat
+from app.api.body.parse_request import MAX_SMALL_BYTES
 from app.api.http.access_log import access_record
 from app.api.http.connection import connection_of, direct_send
 from app.api.http.context import ApiContext
@@ -134,6 +135,8 @@ class ChatSocket:
 
     def _take(self, text: str | None) -> list[Action]:
         """Return the actions for a frame; a binary one has no text."""
+        if text is not None and len(text) > MAX_SMALL_BYTES:
+            self._context.heap.note_large()  # it may be rejected, and then nothing else notes it
         return self._protocol.receive_binary() if text is None else self._protocol.receive(text)
 
     def _act(self, actions: list[Action], group: asyncio.TaskGroup) -> Close | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.checkpoint.hub.hub_cache import HubName, name_of, snapshot_at, snapshots
 from app.checkpoint.hub.repo_files import RepoFile, Variant, variants
-from app.checkpoint.model_files import GGUF
+from app.checkpoint.model_files import GGUF, ModelFiles
 from app.checkpoint.names import hub_name
 from app.checkpoint.tensor_types import SUPPORTED
 from app.config.settings import ModelConfig
@@ -55,6 +56,16 @@ def fitting_quant(
         return None
     largest = fitting[-1]
     return FittingQuant(str(name_of(name.repo, largest, known)), largest.num_bytes, is_listed=True)
+
+
+def quant_adviser(settings: ModelConfig, files: ModelFiles, *, keeps_types: bool) -> Callable[[int], str] | None:
+    """Return `quant_advice` of a model, by the bytes that are free; None if another quant would not be smaller.
+
+    `keeps_types` says whether weights stay in memory as the files store them.
+    """
+    if files.format != GGUF or not keeps_types:
+        return None
+    return partial(quant_advice, settings, files.spec.num_parameters())
 
 
 def quant_advice(settings: ModelConfig, num_parameters: int, free_bytes: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,13 +14,16 @@ from app.checkpoint.gguf.gguf_header import read_header_from
 from app.checkpoint.gguf.gguf_rope import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
 from app.checkpoint.hub.download import Expected, Open, download, reason_of
 from app.checkpoint.hub.hub_cache import HubName, find_any, snapshot_at, snapshots
-from app.checkpoint.hub.hub_models import DEFAULT_REVISION, Listing, choose_whole, list_files, opener_of
+from app.checkpoint.hub.hub_listing import DEFAULT_REVISION, Listing, choose_whole, opener_of
 from app.checkpoint.hub.repo_files import RepoFile
-from app.checkpoint.model_files import GGUF
-from app.contract.errors import Unreachable
+from app.checkpoint.model_files import GGUF, ModelFiles
+from app.contract.errors import ModelRefused, Unreachable
 
 _CONFIGS = ("config.json", "generation_config.json")
 _MAX_DIVISORS_BYTES = 2**16
+
+Check = Callable[[Path], ModelFiles]
+"""Inspects a model at a path, where there are perhaps only its headers; raises ModelRefused if it cannot be served."""
 
 
 def find_downloaded(name: HubName, revision: str | None) -> Path | None:
@@ -28,7 +33,20 @@ def find_downloaded(name: HubName, revision: str | None) -> Path | None:
     return find_any(name, [snapshot for snapshot in (latest, *others) if snapshot is not None])
 
 
-def fetch_headers(name: HubName, revision: str | None, folder: Path) -> Path:
+def check_headers(name: HubName, listing: Listing, check: Check) -> ModelFiles:
+    """Return the files that `check` finds in the headers of a model, which are there for so long. Blocks.
+
+    Raises:
+        ModelRefused, CannotStart: see `fetch_headers`; and what `check` raises, in whose message files have no folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="quire-headers-") as folder:
+        try:
+            return check(fetch_headers(name, listing, Path(folder)))
+        except ModelRefused as error:
+            raise ModelRefused(error.message.replace(f"{folder}{os.sep}", ""), param=error.param) from None
+
+
+def fetch_headers(name: HubName, listing: Listing, folder: Path) -> Path:
     """Make in `folder` a model that can be inspected, but has no weights, and return its path. Blocks.
 
     Of a checkpoint it has the configurations. A GGUF file has its header, and takes no more space than that; its size
@@ -38,7 +56,6 @@ def fetch_headers(name: HubName, revision: str | None, folder: Path) -> Path:
         ModelRefused: the hub has no such model, or does not give it; or a header is damaged.
         CannotStart: the hub cannot be reached, or `folder` cannot be written.
     """
-    listing = list_files(name, revision)
     folder = folder / name.repo  # errors name it
     folder.mkdir(parents=True, exist_ok=True)
     variant = choose_whole(name, listing)

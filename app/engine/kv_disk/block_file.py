@@ -8,7 +8,9 @@ The file's name is the hash of the block, which covers context, parent and token
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
 from contextlib import suppress
 from hashlib import blake2b
@@ -23,6 +25,7 @@ _CRC = slice(8, 12)
 _REST = 12  # from where the checksum counts
 # Whatever somebody has put in the place of a file: no link is followed, and no pipe waited for.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FILE = (errno.ELOOP, errno.ENXIO)  # how opening a link fails, and a socket
 
 
 class BlockDamaged(ValueError):
@@ -39,21 +42,24 @@ def read_block(path: Path, content: BlockContent, into: memoryview) -> None:
 
     Raises:
         OSError: the file is not there, or cannot be read.
-        BlockDamaged: it is not that block's, or not as it was written.
+        BlockDamaged: it is not that block's, or not as it was written, or no file.
     """
     expected = _head(content, len(into))
     head = bytearray(len(expected))
-    file = os.open(path, os.O_RDONLY | _SAFELY)
+    file = _opened(path)
     try:
-        size, num_read = os.fstat(file).st_size, os.readv(file, [head, into])
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise BlockDamaged(f"{path.name} is no file")
+        num_read = os.readv(file, [head, into])
     finally:
         os.close(file)
-    if not size == num_read == len(head) + len(into):
-        raise BlockDamaged(f"{path.name} has {size} bytes")
-    found, head[_CRC] = bytes(head[_CRC]), bytes(4)
+    if not found.st_size == num_read == len(head) + len(into):
+        raise BlockDamaged(f"{path.name} has {found.st_size} bytes")
+    checksum, head[_CRC] = bytes(head[_CRC]), bytes(4)
     if head != expected:
         raise BlockDamaged(f"{path.name} is of another block")
-    if found != _checksum(head, into):
+    if checksum != _checksum(head, into):
         raise BlockDamaged(f"{path.name} has another checksum")
 
 
@@ -83,6 +89,16 @@ def write_block(path: Path, content: BlockContent, data: memoryview) -> None:
 
 UNFINISHED = ".part"
 """The suffix of a file that is being written."""
+
+
+def _opened(path: Path) -> int:
+    """Return the descriptor of a file for reading."""
+    try:
+        return os.open(path, os.O_RDONLY | _SAFELY)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise BlockDamaged(f"{path.name} is a link or no file") from None
+        raise
 
 
 def _head(content: BlockContent, num_data_bytes: int) -> bytes:

@@ -20,6 +20,7 @@ from threading import Lock
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.kv_disk.block_file import UNFINISHED, BlockDamaged, num_file_bytes, read_block, write_block
 from app.engine.schedule.kv.prefix_cache import HASH_BYTES, BlockContent
+from app.runtime.private_folder import make_private_folder
 
 _SALT = "salt"
 _SALT_BYTES = 16
@@ -52,13 +53,15 @@ class BlockFolder:
         self._lock = Lock()
         self._sizes: OrderedDict[bytes, int] = OrderedDict()  # by hash, the least recently used first
         self.num_bytes = 0
+        self._salt_file = -1
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(path)
             _check(path)
             self._salt_file = self._locked_salt_file()
             self.salt = self._read_salt()
             self._read_names()
         except OSError as error:
+            self.close()
             raise CannotStart(
                 f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path."
             ) from None
@@ -80,7 +83,8 @@ class BlockFolder:
         try:
             read_block(self._file(content.hash), content, into)
         except (BlockDamaged, FileNotFoundError):
-            self._delete(content.hash)
+            with suppress(OSError):  # the folder may not be written any more
+                self._delete(content.hash)
             raise
 
     def write(self, content: BlockContent, data: memoryview) -> None:
@@ -136,10 +140,10 @@ class BlockFolder:
             self._delete(oldest)
 
     def _delete(self, block_hash: bytes) -> None:
-        with self._lock:
-            self.num_bytes -= self._sizes.pop(block_hash, 0)
         with suppress(FileNotFoundError):
             self._file(block_hash).unlink()
+        with self._lock:  # behind it: what cannot be deleted counts further
+            self.num_bytes -= self._sizes.pop(block_hash, 0)
 
     def _file(self, block_hash: bytes) -> Path:
         return self.path / f"{block_hash.hex()}{_SUFFIX}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from math import inf
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from app.config.settings import ServerConfig, tenants
 from app.contract.requests import EngineRequest
@@ -33,6 +33,7 @@ from app.runtime.clock import Clock, monotonic
 
 MAX_HELD_BYTES = 256 * 2**20
 """How much may wait in memory for the engine."""
+_SHARE = 3 / 4  # of what other accounts leave of it, for one account: whoever comes finds some
 MAX_LIMIT_S = 10.0
 """How long a request waits at most for what it can have from the disk, where to compute it would take longer: in that
 time a disk of 26 MB/s has read all that may wait in memory, and a slower one is hardly of use."""
@@ -88,7 +89,7 @@ class KVDisk(KVConnector):
         self._clock = clock
         self._writer = BlockWriter(folder, self.counts, clock)
         self._cache: StoredCache | None = None
-        self._held: WeakSet[StoredPrefix] = WeakSet()
+        self._held: WeakKeyDictionary[StoredPrefix, str] = WeakKeyDictionary()  # and whose they are
         self._rates = (0.0, 0.0)  # as they were when the last sequence ended
         self._bytes_per_s: float | None = None  # of reading
         self._has_warned = False
@@ -182,8 +183,7 @@ class KVDisk(KVConnector):
         if cache is None:
             return None
         first, missing = self._missing(request, cache)
-        room = MAX_HELD_BYTES - sum(len(stored.data) for stored in [*self._held])
-        missing = missing[: max(0, room) // cache.bytes_per_block]
+        missing = missing[: self._room(request.account) // cache.bytes_per_block]
         if not missing:
             return None
         compute_s = self._compute_s(first * cache.block_size, (first + len(missing)) * cache.block_size)
@@ -195,7 +195,7 @@ class KVDisk(KVConnector):
         if not num_read:
             return None
         stored = StoredPrefix(first, num_read, data[: num_read * cache.bytes_per_block])
-        self._held.add(stored)
+        self._held[stored] = request.account
         self._writer.touch([content.hash for content in missing])
         return stored
 
@@ -220,6 +220,12 @@ class KVDisk(KVConnector):
             else:
                 break
         return first, missing
+
+    def _room(self, account: str) -> int:
+        """Return how many bytes an account may read now."""
+        held = [(len(stored.data), whose == account) for stored, whose in [*self._held.items()]]
+        own, others = (sum(size for size, is_own in held if is_own == wanted) for wanted in (True, False))
+        return max(0, int((MAX_HELD_BYTES - others) * _SHARE) - own)
 
     def _compute_s(self, start: int, end: int) -> float:
         """Predict the seconds of computing the tokens of a prompt from `start` to before `end`; `inf` if unknown."""

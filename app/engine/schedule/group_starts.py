@@ -223,9 +223,11 @@ class GroupStarts:
         """Return the group that gets seats next under `fair`, and whether it can have them now.
 
         None if no group waits that could run in this step. If none can have its seats, it is the first of them. With
-        `num_kept` only PAUSED ones count, beside so many seats that are kept for another one.
+        `num_kept` only PAUSED ones count, beside so many seats that are kept for another one: also those behind a group
+        of their account that has no blocks, for they may hold the blocks that it needs.
         """
-        groups, running = shares.next_groups, self._queues.running
+        groups = shares.next_groups if num_kept is None else shares.first_of_accounts(self._queues.resuming)
+        running = self._queues.running
         if not groups:
             return None, False
         num_free = self._num_seats - self._queues.num_seats - (num_kept or 0)
@@ -235,7 +237,7 @@ class GroupStarts:
         for group in groups:
             if passing is not None and not passing.allows(group):
                 continue
-            if (num_kept is not None and group.status is not PAUSED) or self._tables.is_in_flight(group):
+            if self._tables.is_in_flight(group):
                 continue
             if not self._has_masks(group, is_next=has_all_masks):
                 has_all_masks = False

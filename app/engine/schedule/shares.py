@@ -64,6 +64,13 @@ class SeatShares:
         """The first waiting group of each account, that of the account with the fewest seats first."""
         return sorted((queue[0] for queue in self._waiting.values()), key=self.rank)
 
+    def first_of_accounts(self, groups: Iterable[SequenceGroup]) -> list[SequenceGroup]:
+        """Return the first of each account among waiting `groups`, those of the policy's order, by rank."""
+        first: dict[str, SequenceGroup] = {}
+        for group in groups:
+            first.setdefault(group.account, group)
+        return sorted(first.values(), key=self.rank)
+
     @property
     def heaviest(self) -> str | None:
         """The account that holds the most seats; None while fewer than two hold any."""

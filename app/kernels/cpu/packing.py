@@ -25,7 +25,7 @@ from torch.nn import functional
 from app.kernels.cpu.groups import GROUP, KINDS, PANEL_WIDTH, Groups, read_groups, write_groups
 from app.kernels.cpu.library import NativeLibrary
 from app.kernels.cpu.records import Code, Pack, Packed, Type
-from app.kernels.ops import GroupedWeight, LinearWeight, Weight
+from app.kernels.ops import LinearWeight, StoredWeight, Weight
 
 ALIGNMENT = 64
 
@@ -42,7 +42,10 @@ _DTYPES = {Type.FLOAT32: torch.float32, Type.FLOAT16: torch.float16, Type.BFLOAT
 _LANE_COLUMNS = {Type.FLOAT32: 1, Type.FLOAT16: 1, Type.BFLOAT16: 2}
 _LANE_DTYPES = {Type.FLOAT32: torch.float32, Type.FLOAT16: torch.float16}
 
-BLOCK_TYPES = {
+STORED_TYPES = {
+    "F32": Type.FLOAT32,
+    "F16": Type.FLOAT16,
+    "BF16": Type.BFLOAT16,
     "Q8_0": Type.INT8,
     "Q4_1": Type.INT4,
     "Q4_0": Type.Q4_0,
@@ -52,7 +55,7 @@ BLOCK_TYPES = {
     "Q5_K": Type.Q5_K,
     "Q6_K": Type.Q6_K,
 }
-"""The types of files whose blocks can be packed as they are, and the panels that hold them."""
+"""The types of files that can be packed as they are, and the panels that hold them."""
 
 Allocate = Callable[[int], Tensor]
 """Returns that many bytes of uint8, aligned to 64 bytes."""
@@ -141,20 +144,21 @@ def pack(
     return packed
 
 
-def pack_groups(
-    weight: GroupedWeight,
+def pack_stored(
+    weight: StoredWeight,
     library: NativeLibrary,
     *,
     interleaved: bool = False,
     num_planes: int = 1,
     allocate: Allocate = allocate_aligned,
 ) -> PackedLinear:
-    """Pack blocks of a file: their integers and factors as they are. For the rest see `pack`."""
-    kind, blocks = weight.kind, weight.blocks.contiguous()
-    n, row_bytes = blocks.shape
-    shape = (n, row_bytes // kind.block_bytes * kind.block_size)
-    packed = _empty(shape, weight.bias, BLOCK_TYPES[kind.name], interleaved, num_planes, allocate)
-    library.run(Code.PACK, Pack(packed.fields, blocks.data_ptr()), len(packed.panels), torch.get_num_threads())
+    """Pack rows of a file: numbers, or the integers and factors of blocks, as they are. For the rest see `pack`.
+
+    By all threads; each row is read once.
+    """
+    shape = (len(weight.rows), weight.num_columns)
+    packed = _empty(shape, weight.bias, STORED_TYPES[weight.kind.name], interleaved, num_planes, allocate)
+    library.run(Code.PACK, Pack(packed.fields, weight.rows.data_ptr()), len(packed.panels), torch.get_num_threads())
     return packed
 
 

@@ -185,9 +185,9 @@ class Norm(ctypes.Structure):
 
 
 class Pack(ctypes.Structure):
-    """Blocks of a GGUF file [n, .] into panels, over as many rows as there are panels."""
+    """Rows of a file, by the address of each, into panels, over as many rows as there are panels."""
 
-    _fields_ = (("weight", Packed), ("blocks", c_void_p))
+    _fields_ = (("weight", Packed), ("rows", c_void_p))
 
 
 class Add(ctypes.Structure):

@@ -1,11 +1,9 @@
-"""Reads rows of a quantized tensor, or rows that are stored in another order, some at a time."""
+"""Reads rows of a quantized tensor, or rows that are stored in another order, some at a time; finds rows in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -42,17 +40,14 @@ def read_rows(file: MappedFile, tensor: StoredTensor, out: Tensor) -> None:
         file.drop(tensor.begin + first * row_bytes, tensor.begin + (last + 1) * row_bytes)
 
 
-def copy_rows(file: MappedFile, tensor: StoredTensor, out: npt.NDArray[np.uint8]) -> None:
-    """Fill `out` with the rows of a matrix as they are stored, in the decoder's order; raises as `read_rows` does.
+def row_addresses(file: MappedFile, tensor: StoredTensor) -> Tensor:
+    """Return where in memory each row of a matrix begins, int64 [rows], in the decoder's order.
 
-    By numpy, which copies in this thread: beside other programs torch waits for all of its threads each time.
+    They are good until the file is closed. Raises as `read_rows` does.
     """
-    stored, order = file.view(tensor.begin, tensor.end).view(out.shape).numpy(), _order(tensor)
-    if order is None:
-        np.copyto(out, stored)
-    else:
-        np.take(stored, order.numpy(), axis=0, out=out, mode="clip")  # the other modes copy twice
-    file.drop(tensor.begin, tensor.end)
+    stored, order = file.view(tensor.begin, tensor.end), _order(tensor)
+    places = torch.arange(tensor.shape[0]) if order is None else order
+    return stored.data_ptr() + len(stored) // tensor.shape[0] * places
 
 
 def _order(tensor: StoredTensor) -> Tensor | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from app.checkpoint.inspection import inspect_at
+from app.checkpoint.inspection import inspect_at, inspect_headers
 from app.checkpoint.model_files import ModelFiles
 from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
@@ -57,7 +59,8 @@ class OpenedModel:
         """
         check_torch_can_load()  # before all that takes long: each way to an engine begins here
         check_wanted_gpu(settings.device)
-        files = inspect_at(resolve(settings.model, settings.revision, console), settings)
+        path = resolve(settings.model, settings.revision, console, partial(check_headers, settings))
+        files = inspect_at(path, settings)
         on_inspected()
         return cls.of(settings, files)
 
@@ -69,3 +72,15 @@ class OpenedModel:
             ModelRefused, ConfigurationError: see `open`.
         """
         return cls(files, TextFrontend.load(settings, files.text))
+
+
+def check_headers(settings: ModelConfig, path: Path) -> ModelFiles:
+    """Inspect the configured model at `path`, where weights may be missing; and its tokenizer, unless they do. Blocks.
+
+    Raises:
+        ModelRefused, ConfigurationError: see `OpenedModel.open`.
+    """
+    files = inspect_headers(settings, path)
+    if files.tensors is not None:
+        OpenedModel.of(settings, files)
+    return files

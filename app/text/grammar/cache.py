@@ -60,18 +60,23 @@ class GrammarCache:
         self.workers: MaskWorkers | None = None
         self.expensive = TokenBuckets(TOO_COSTLY_A_MINUTE / 60, TOO_COSTLY_A_MINUTE, clock)
         self.costly = TokenBuckets(TOO_COSTLY_A_MINUTE / 60, TOO_COSTLY_A_MINUTE, clock)
-        self._vocabulary: GrammarVocabulary | UnsupportedParameter | None = None
+        self._vocabulary: partial[GrammarVocabulary] | GrammarVocabulary | UnsupportedParameter | None = None
+        self._reading = threading.Lock()  # the vocabulary
         self._compile_s: list[float] = []
         self._counting = threading.Lock()
 
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
-        """Read a model's vocabulary; return why grammars are not supported for it, if they are not. Blocks."""
+        """Take a model's vocabulary; return why grammars are not supported for it, if that is known. Blocks.
+
+        If `is_served` it is read now, for the other processes; else with the first grammar, since many programs have
+        none, and it takes 2 to 4 µs a token.
+        """
         try:
             check_supported(tokenizer)
             if self.is_served:
                 self.children = ForkClient(tokenizer, vocab_size, eos_token_ids)
             else:
-                self._vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids)
+                self._vocabulary = partial(GrammarVocabulary, tokenizer, vocab_size, eos_token_ids)
         except UnsupportedParameter as error:
             self._vocabulary = error
             return error.message
@@ -79,8 +84,8 @@ class GrammarCache:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the loaded model's tokenizer supports grammars."""
-        return self.children is not None or isinstance(self._vocabulary, GrammarVocabulary)
+        """Whether the loaded model's tokenizer supports grammars, as far as that is known."""
+        return self.children is not None or isinstance(self._vocabulary, (partial, GrammarVocabulary))
 
     def lease(self, grammar: Grammar, account: str = "") -> Lease:
         """Compile a grammar for `account`, unless it is known already, and keep it. Blocks.
@@ -90,13 +95,23 @@ class GrammarCache:
             UnsupportedParameter: this model's tokenizer supports no grammars.
             Overloaded: all compiled grammars are in use, and the account has its share of them.
         """
-        vocabulary = self._vocabulary
-        if vocabulary is None:
-            raise UnsupportedParameter("No model is loaded that grammars could be compiled for.")
-        if isinstance(vocabulary, UnsupportedParameter):
-            raise UnsupportedParameter(vocabulary.message)
+        vocabulary = self._read_vocabulary()
         entry = self.entries.enter(grammar, account)
         return self._lease_of(grammar, entry, account, vocabulary)
+
+    def _read_vocabulary(self) -> GrammarVocabulary:
+        """Return the vocabulary, which the first call reads; raises UnsupportedParameter."""
+        with self._reading:
+            if isinstance(self._vocabulary, partial):
+                try:
+                    self._vocabulary = self._vocabulary()
+                except UnsupportedParameter as error:
+                    self._vocabulary = error
+            if self._vocabulary is None:
+                raise UnsupportedParameter("No model is loaded that grammars could be compiled for.")
+            if isinstance(self._vocabulary, UnsupportedParameter):
+                raise UnsupportedParameter(self._vocabulary.message)
+            return self._vocabulary
 
     def _lease_of(
         self, grammar: Grammar, entry: Entry, account: str, vocabulary: GrammarVocabulary | None = None

@@ -8,6 +8,7 @@ import pytest
 
 from app.checkpoint.hub.hub_cache import HubName
 from app.checkpoint.hub.hub_headers import fetch_headers, find_downloaded
+from app.checkpoint.hub.hub_listing import list_files
 from app.checkpoint.hub.hub_models import find_or_pull
 from app.checkpoint.inspection import inspect_at
 from app.checkpoint.spec import ModelSpec
@@ -33,8 +34,13 @@ def spec_of(file: Path) -> ModelSpec:
     return inspect_at(file, ModelConfig()).spec
 
 
+def headers_of(name: HubName, folder: Path) -> Path:
+    """The path of a model of which there are only headers."""
+    return fetch_headers(name, list_files(name, None), folder)
+
+
 def test_of_a_checkpoint_only_configurations_are_downloaded(hub: FakeHub, tmp_path: Path):
-    folder = fetch_headers(HubName("owner/tiny"), None, tmp_path)
+    folder = headers_of(HubName("owner/tiny"), tmp_path)
     assert [file.name for file in folder.iterdir()] == ["config.json"]
     assert (folder / "config.json").read_bytes() == (tiny("Llama") / "config.json").read_bytes()
     weights = hub.repos["owner/tiny"].files["model.safetensors"]
@@ -44,7 +50,7 @@ def test_of_a_checkpoint_only_configurations_are_downloaded(hub: FakeHub, tmp_pa
 def test_of_a_gguf_file_only_the_header_is_downloaded(hub: FakeHub, tmp_path: Path):
     file = tiny_gguf(tmp_path / "m.gguf", hidden_size=512, intermediate_size=2048)
     put(hub, file)
-    found = fetch_headers(GGUF, None, tmp_path / "plan")
+    found = headers_of(GGUF, tmp_path / "plan")
     assert found.stat().st_size == file.stat().st_size > 8 * 2**20
     assert found.stat().st_blocks * 512 <= 2 * 2**20, "the header is read in steps of 1 MiB"
     assert spec_of(found) == spec_of(file)
@@ -63,7 +69,7 @@ def test_all_parts_of_a_split_file_have_their_headers(hub: FakeHub, tmp_path: Pa
         for number in range(3)
     ]
     put(hub, *parts)
-    assert spec_of(fetch_headers(GGUF, None, tmp_path / "plan")) == spec_of(parts[0])
+    assert spec_of(headers_of(GGUF, tmp_path / "plan")) == spec_of(parts[0])
 
 
 def test_divisors_of_the_frequencies_are_downloaded_wherever_they_are(hub: FakeHub, tmp_path: Path):
@@ -71,7 +77,7 @@ def test_divisors_of_the_frequencies_are_downloaded_wherever_they_are(hub: FakeH
     fields = GGUF_MODELS["Phi3"] | {"hidden_size": 512, "intermediate_size": 2048}
     file = tiny_gguf(tmp_path / "m.gguf", "Phi3", **fields)
     put(hub, file)
-    found = spec_of(fetch_headers(GGUF, None, tmp_path / "plan"))
+    found = spec_of(headers_of(GGUF, tmp_path / "plan"))
     assert found == spec_of(file)
     ranges = [headers.get("range") for headers in hub.sent("GET", digest("m.gguf", file.read_bytes()))]
     assert ranges[0] is None and len(ranges) == 3 and all(ranges[1:])
@@ -79,19 +85,19 @@ def test_divisors_of_the_frequencies_are_downloaded_wherever_they_are(hub: FakeH
 
 def test_what_is_damaged_missing_or_out_of_reach_is_said(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ModelRefused, match=r"owner/quants/tiny-Q4_K_M\.gguf .*GGUF"):
-        fetch_headers(HubName("owner/quants"), None, tmp_path)
+        headers_of(HubName("owner/quants"), tmp_path)
     with pytest.raises(ModelRefused, match=r"There is no owner/quants:Q2_K"):
-        fetch_headers(HubName("owner/quants", "Q2_K"), None, tmp_path)
+        headers_of(HubName("owner/quants", "Q2_K"), tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(Unreachable, match="HF_HUB_OFFLINE"):
-        fetch_headers(HubName("owner/tiny"), None, tmp_path)
+        headers_of(HubName("owner/tiny"), tmp_path)
 
 
 def test_a_connection_that_breaks_in_a_header_is_one_error(hub: FakeHub, tmp_path: Path):
     put(hub, tiny_gguf(tmp_path / "m.gguf"))
     hub.cut_after = [100]
     with pytest.raises(Unreachable, match=r"The header of owner/gguf cannot be downloaded: "):
-        fetch_headers(GGUF, None, tmp_path / "plan")
+        headers_of(GGUF, tmp_path / "plan")
 
 
 def test_what_is_downloaded_is_found_at_any_commit(hub: FakeHub):

@@ -10,7 +10,7 @@ import huggingface_hub
 import pytest
 
 from app.checkpoint.checkpoint_folder import Checkpoint
-from app.checkpoint.hub import download
+from app.checkpoint.hub import download, hub_listing
 from app.checkpoint.hub import hub_models as module
 from app.checkpoint.hub.hub_cache import HubName, cache_root, repo_folder, snapshot_at
 from app.checkpoint.hub.hub_models import find_or_pull, pull
@@ -121,9 +121,9 @@ def test_the_token_is_sent_to_the_hubs_own_scheme_and_host_alone(
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda url, **kw: SimpleNamespace(location=location))
-    monkeypatch.setattr(module, "open_url", lambda url, offset, headers: (url, headers))
+    monkeypatch.setattr(hub_listing, "open_url", lambda url, offset, headers: (url, headers))
     file = RepoFile("m.gguf", 1)
-    opened = module.opener_of("owner/name", module.Listing(OLD, [file], {}), file)(0)
+    opened = hub_listing.opener_of("owner/name", hub_listing.Listing(OLD, [file], {}), file)(0)
     assert opened == (location, {"Authorization": "Bearer hf_secret"} if is_sent else {})
 
 

@@ -1,5 +1,7 @@
 """The file of a block: it is read as it was written, for its own content alone, or not at all."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,8 +57,21 @@ def test_every_truncation_is_found_and_so_is_what_is_too_long(written: Path):
 def test_a_link_is_not_followed(written: Path):
     link = written.with_name("link.kv")
     link.symlink_to(written)
-    with pytest.raises(OSError):
+    with pytest.raises(BlockDamaged, match="link"):
         read(link)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
+def test_what_is_no_file_is_not_waited_for(kind: str, written: Path):
+    written.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        {
+            "pipe": lambda: os.mkfifo(written),
+            "folder": written.mkdir,
+            "socket": lambda: listener.bind(os.path.relpath(written)),  # an address is short
+        }[kind]()
+        with pytest.raises(BlockDamaged, match="no file"):
+            read(written)
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path):

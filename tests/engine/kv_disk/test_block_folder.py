@@ -1,5 +1,6 @@
 """The folder of blocks: bounded, the least recently used go first, one process at a time, nobody else's."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -96,6 +97,37 @@ def test_a_damaged_block_is_deleted_and_can_be_written_again(tmp_path: Path):
     assert read(folder, content) == data_of(content)
 
 
+def test_a_link_in_the_place_of_a_block_goes_and_what_it_points_to_stays(tmp_path: Path):
+    folder, content = BlockFolder(tmp_path / "kv", 9 * SIZE), chain(1)[0]
+    write(folder, content)
+    (file,) = folder.path.glob("*.kv")
+    for target in (file.rename(tmp_path / "elsewhere"), tmp_path / "nowhere"):
+        file.unlink(missing_ok=True)
+        file.symlink_to(target)
+        with pytest.raises(BlockDamaged):
+            read(folder, content)
+        assert content.hash not in folder and not file.is_symlink()
+        write(folder, content)
+        assert read(folder, content) == data_of(content)
+    assert (tmp_path / "elsewhere").stat().st_size == SIZE
+
+
+def test_what_cannot_be_deleted_counts_further(tmp_path: Path):
+    folder, contents = BlockFolder(tmp_path, 2 * SIZE), chain(3)
+    write(folder, *contents[:2])
+    oldest = tmp_path / f"{contents[0].hash.hex()}.kv"
+    oldest.unlink()
+    oldest.mkdir()  # which `unlink` refuses, as in a folder that may not be written
+    with pytest.raises(OSError):
+        write(folder, contents[2])
+    with pytest.raises(BlockDamaged):
+        read(folder, contents[0])
+    assert indices(folder, contents) == [0, 1] and folder.num_bytes == 2 * SIZE
+    oldest.rmdir()
+    write(folder, contents[2])
+    assert indices(folder, contents) == [1, 2] and folder.num_bytes == 2 * SIZE
+
+
 def test_a_block_that_somebody_deleted_is_forgotten(tmp_path: Path):
     folder, content = BlockFolder(tmp_path, 9 * SIZE), chain(1)[0]
     write(folder, content)
@@ -121,6 +153,22 @@ def test_one_process_at_a_time(tmp_path: Path):
         BlockFolder(tmp_path, SIZE)
     folder.close()
     BlockFolder(tmp_path, SIZE)
+
+
+def test_a_folder_that_could_not_be_opened_is_left_to_others(tmp_path: Path):
+    folder, (content,) = BlockFolder(tmp_path, 9 * SIZE), chain(1)
+    write(folder, content)
+    folder.close()
+    (tmp_path / "salt").write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(CannotStart, match="No space left"):
+            BlockFolder(tmp_path, 9 * SIZE)
+    assert len(BlockFolder(tmp_path, 9 * SIZE)) == 1
+
+
+def full(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_salt_stays_and_a_damaged_one_is_replaced(tmp_path: Path):

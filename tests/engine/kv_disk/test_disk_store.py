@@ -289,13 +289,29 @@ def test_what_waits_in_memory_for_the_engine_is_bounded(folder: Path, monkeypatc
     asked = engine.request(PROMPT)
     first = engine.disk.fetch(asked, 1.0)
     assert first is not None and first.num_blocks == 6
-    monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", len(first.data) + len(first.data) // 2)
+    monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", 2 * len(first.data))  # of which it may have three quarters
     second = engine.disk.fetch(asked, 1.0)
     assert second is not None and second.num_blocks == 3
     assert engine.disk.fetch(asked, 1.0) is None
     first.take(0)
     del second
     assert engine.disk.fetch(asked, 1.0) is not None
+
+
+def test_who_comes_finds_room_however_much_another_account_has(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    stored(folder)
+    engine = StoredEngine(folder)
+    asked = engine.request(PROMPT)
+    first = engine.disk.fetch(asked, 1.0)
+    assert first is not None and first.num_blocks == 6
+    monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", 8 * len(first.data) // 6)
+    assert engine.disk.fetch(asked, 1.0) is None
+    others = [engine.disk.fetch(replace(asked, account=f"address-{number}"), 1.0) for number in range(2)]
+    assert others[0] is not None and others[0].num_blocks == 1  # three quarters of two blocks
+    assert others[1] is None
+    first.take(0)
+    again = engine.disk.fetch(replace(asked, account="address-1"), 1.0)
+    assert again is not None and again.num_blocks == 5
 
 
 def test_the_folder_is_bounded_and_keeps_what_was_used_last(folder: Path):

@@ -3,7 +3,7 @@
 import pytest
 
 from app.engine.schedule.policy import make_policy
-from app.engine.schedule.sequence import FINISHED, PAUSED, RUNNING, WAITING
+from app.engine.schedule.sequence import FINISHED, PAUSED, PREEMPTED, RUNNING, WAITING
 from app.engine.schedule.shares import TURN_STEPS
 from tests.engine.schedule.fake_groups import add_prompt, new_tokens
 from tests.engine.schedule.fake_model import Driver
@@ -88,6 +88,20 @@ def test_paused_groups_that_hold_the_blocks_of_the_next_one_run_when_nothing_els
     assert wide.status is PAUSED
     driver.run(max_steps=80)
     assert late.is_finished
+
+
+def test_a_resumed_group_runs_before_one_of_its_account_that_lacks_the_blocks_it_holds():
+    driver = Driver(policy=make_policy("fair"), num_blocks=8)
+    first, second = (driver.add(account="a", num_prompt=12, max_tokens=20).group for _ in range(2))
+    driver.step()
+    driver.scheduler.pause("r1")
+    driver.run_until(lambda: first.status is PREEMPTED)
+    driver.scheduler.pause("r2")
+    driver.run_until(lambda: second.status is PAUSED)
+    driver.scheduler.resume("r2")
+    driver.scheduler.resume("r1")
+    driver.run(max_steps=60)
+    assert [sequence.group for sequence in driver.finished] == [second, first]
 
 
 def test_a_group_with_more_choices_than_a_step_has_tokens_runs_alone():

@@ -13,9 +13,9 @@ from app.checkpoint.tensor_types import TENSOR_TYPES
 from app.kernels.cpu import records
 from app.kernels.cpu.groups import GROUP, KINDS
 from app.kernels.cpu.library import NativeLibrary, load_library
-from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, pack, pack_groups
+from app.kernels.cpu.packing import STORED_TYPES, PackedLinear, pack, pack_stored
 from app.kernels.cpu.records import TYPES, Activation, Code, Epilogue, Matrix, Quantized, Record, Rows, Type
-from app.kernels.ops import GroupedWeight, LinearWeight
+from app.kernels.ops import LinearWeight, StoredWeight
 from tests.gguf_blocks import random_blocks
 
 ROUNDS = 40
@@ -87,10 +87,10 @@ def make_packed(
     how = {"interleaved": interleaved, "num_planes": num_planes}
     if type in (*TYPES.values(), Type.INT4):
         return pack(weight, type, **how), weight.bias
-    kind = next(kind for kind in TENSOR_TYPES.values() if BLOCK_TYPES.get(kind.name) is type)
+    kind = next(kind for kind in TENSOR_TYPES.values() if STORED_TYPES.get(kind.name) is type)
     library = load_library()
     assert library is not None
-    return pack_groups(GroupedWeight(kind, random_blocks(kind, n, k), weight.bias), library, **how), weight.bias
+    return pack_stored(StoredWeight.of(kind, random_blocks(kind, n, k), weight.bias), library, **how), weight.bias
 
 
 def columns_for(type: Type, k: int) -> int:

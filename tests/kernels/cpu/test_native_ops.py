@@ -102,7 +102,7 @@ def name_of(number_format: tuple) -> str:
 class UnpackedPacker:
     """Unpacks the weights of the kernels to float32 matrices."""
 
-    keeps_groups = False
+    takes_stored = False
 
     def __init__(self, quantization: str | None) -> None:
         self._packer = PanelPacker(quantization)

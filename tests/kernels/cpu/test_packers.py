@@ -10,7 +10,7 @@ from app.kernels.cpu.library import load_library
 from app.kernels.cpu.packers import PanelPacker, RoundedPacker, activation_dtype, query_dtype
 from app.kernels.cpu.packing import PackedLinear
 from app.kernels.cpu.records import TYPES, Type
-from app.kernels.ops import GroupedWeight, LinearWeight
+from app.kernels.ops import LinearWeight, StoredWeight
 from tests.gguf_blocks import GROUPED, random_blocks
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -91,7 +91,7 @@ def test_the_output_layer_of_a_quantized_model_is_multiplied_with_activations_of
 @pytest.mark.parametrize("kind", GROUPED, ids=lambda kind: kind.name)
 def test_blocks_of_files_are_kept_in_the_panels_of_their_type(kind: TensorType):
     packer = PanelPacker(None, load_library())
-    weight = GroupedWeight(kind, random_blocks(kind, 64, 256))
+    weight = StoredWeight.of(kind, random_blocks(kind, 64, 256))
     packed = packer.linear(weight, is_gated=True)
     assert isinstance(packed, PackedLinear) and packed.is_interleaved
     assert packed.num_planes == (2 if kind.name in ("Q4_1", "Q5_1") else 1)

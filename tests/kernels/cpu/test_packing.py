@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from app.checkpoint.tensor_types import TensorType
+from app.checkpoint.tensor_types import TENSOR_TYPES, TensorType
 from app.kernels.cpu import packing
 from app.kernels.cpu.groups import KINDS, write_groups
 from app.kernels.cpu.library import NativeLibrary
-from app.kernels.cpu.packing import BLOCK_TYPES, PackedLinear, allocate_aligned, pack, pack_groups
+from app.kernels.cpu.packing import STORED_TYPES, PackedLinear, allocate_aligned, pack, pack_stored
 from app.kernels.cpu.records import Type
-from app.kernels.ops import GroupedWeight, LinearWeight
+from app.kernels.ops import LinearWeight, StoredWeight
 from app.models.gguf.gguf_blocks import decode
+from app.models.mapped_file import NUMBERS
 from tests.gguf_blocks import GROUPED, random_blocks
 from tests.kernels.cpu.split_blocks import split_blocks
 
@@ -215,14 +218,42 @@ def test_blocks_of_files_are_packed_as_they_are(kind: TensorType, interleaved: b
     """The integers and factors of the panels give the weights of the blocks, but for the order of roundings."""
     for n, k in ((64, 256), (70, 768)):
         bias = torch.randn(n)
-        weight = GroupedWeight(kind, random_blocks(kind, n, k), bias)
-        packed = pack_groups(weight, library, interleaved=interleaved, num_planes=2)
-        wanted = decode(kind.name, weight.blocks)
-        assert packed.type is BLOCK_TYPES[kind.name] and packed.num_planes == 2
+        blocks = random_blocks(kind, n, k)
+        weight = StoredWeight.of(kind, blocks, bias)
+        packed = pack_stored(weight, library, interleaved=interleaved, num_planes=2)
+        wanted = decode(kind.name, blocks)
+        assert packed.type is STORED_TYPES[kind.name] and packed.num_planes == 2
         assert (packed.unpacked() - wanted).abs().max() <= 2**-22 * wanted.abs().max()
         assert packed.bias is not None and packed.is_interleaved == interleaved
         padding = packed.panels.nbytes // len(packed.panels) * (len(packed.panels) - n / 32)
         assert packed.panels.nbytes == pytest.approx(kind.kept_bytes(n * k) + padding)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("interleaved", [False, True], ids=["plain", "interleaved"])
+def test_numbers_of_files_are_packed_as_torch_operations_do(
+    dtype: torch.dtype, interleaved: bool, library: NativeLibrary
+):
+    """Also if columns do not fill a lane, or a line of memory, and rows no panel; rows may begin anywhere."""
+    kind = next(kind for kind in TENSOR_TYPES.values() if NUMBERS.get(kind.name) is dtype)
+    for n, k in ((64, 64), (70, 33), (2, 1), (44, 129)):
+        weight = torch.randn(n, k).to(dtype)
+        stored = (
+            torch.empty(n * k * dtype.itemsize + 1, dtype=torch.uint8)[1:].view(n, -1).copy_(weight.view(torch.uint8))
+        )
+        bias = torch.randn(n)
+        found = pack_stored(StoredWeight.of(kind, stored, bias), library, interleaved=interleaved)
+        wanted = pack(LinearWeight(weight, bias), STORED_TYPES[kind.name], interleaved=interleaved)
+        assert torch.equal(found.panels, wanted.panels) and (found.n, found.k) == (n, k)
+        assert found.bias is not None and wanted.bias is not None and torch.equal(found.bias, wanted.bias)
+
+
+def test_rows_are_packed_in_the_order_of_their_addresses(library: NativeLibrary):
+    kind, blocks = GROUPED[0], random_blocks(GROUPED[0], 64, 256)
+    weight = StoredWeight.of(kind, blocks)
+    order = torch.randperm(64)
+    found = pack_stored(replace(weight, rows=weight.rows[order]), library)
+    assert torch.equal(found.panels, pack_stored(StoredWeight.of(kind, blocks[order]), library).panels)
 
 
 @pytest.mark.parametrize("kind", GROUPED, ids=lambda kind: kind.name)
@@ -240,7 +271,7 @@ def test_each_bit_of_packed_blocks_is_that_of_torch_operations(kind: TensorType,
             lanes = panels.flatten(0, 2)
         else:
             lanes[:n] = blocks
-        packed = pack_groups(GroupedWeight(kind, blocks), library, interleaved=interleaved)
+        packed = pack_stored(StoredWeight.of(kind, blocks), library, interleaved=interleaved)
         expected = torch.zeros_like(packed.panels)
         groups = split_blocks(kind, lanes.view(len(packed.panels), 32, -1))
         write_groups(expected, KINDS[packed.type], groups)
@@ -251,8 +282,8 @@ def test_each_bit_of_packed_blocks_is_that_of_torch_operations(kind: TensorType,
 def test_integers_of_blocks_are_stored_at_the_offsets_of_the_layout(kind: TensorType, library: NativeLibrary):
     """Each bit of a group's words is that of its column."""
     groups = split_blocks(kind, random_blocks(kind, 32, 256))
-    type = BLOCK_TYPES[kind.name]
-    panels = pack_groups(GroupedWeight(kind, random_blocks(kind, 32, 256)), library).panels
+    type = STORED_TYPES[kind.name]
+    panels = pack_stored(StoredWeight.of(kind, random_blocks(kind, 32, 256)), library).panels
     bits, count = KINDS[type].bits, KINDS[type].block_groups
     blocks = panels.view(8 // count, -1)
     halves = 64 * KINDS[type].num_halves

@@ -13,6 +13,7 @@ import pytest
 
 from app.contract.errors import GrammarTooCostly, InvalidValue, Overloaded, UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
+from app.text.grammar import cache as module
 from app.text.grammar import compiled as compiled_module
 from app.text.grammar import gbnf
 from app.text.grammar.cache import GrammarCache
@@ -20,6 +21,7 @@ from app.text.grammar.compiled import MAX_AGAIN
 from app.text.grammar.grammar_entries import Rejection
 from app.text.grammar.grammar_sizes import BYTES_PER_REJECTED_BYTE, BYTES_PER_SOURCE_BYTE, ENTRY_BYTES
 from app.text.grammar.grammar_sources import lark
+from app.text.grammar.vocabulary import GrammarVocabulary
 from tests.text import toys
 
 SIZE = ENTRY_BYTES + BYTES_PER_SOURCE_BYTE * 2
@@ -53,6 +55,38 @@ def test_a_grammar_is_compiled_once_and_stays_after_its_lease():
     cache.lease(regex(1))
     assert len(cache.take_compile_seconds()) == 1 and cache.take_compile_seconds() == []
     assert cache.entries.num_bytes == SIZE and cache.matcher(regex(1)) is not None
+
+
+def test_the_vocabulary_is_read_with_the_first_grammar(monkeypatch: pytest.MonkeyPatch):
+    read = []
+
+    class Counted(GrammarVocabulary):
+        def __init__(self, *arguments: Any) -> None:
+            read.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(module, "GrammarVocabulary", Counted)
+    cache = cache_of()
+    assert cache.is_supported and not read
+    for number in (1, 2):
+        cache.lease(regex(number))
+    assert len(read) == 1 and cache.is_supported and cache.digits is not None
+
+
+def test_a_vocabulary_that_cannot_be_read_is_tried_once(monkeypatch: pytest.MonkeyPatch):
+    read = []
+
+    class Refused(GrammarVocabulary):
+        def __init__(self, *arguments: Any) -> None:
+            read.append(arguments)
+            raise UnsupportedParameter("Not this one.")
+
+    monkeypatch.setattr(module, "GrammarVocabulary", Refused)
+    cache = cache_of()
+    for _ in range(2):
+        with pytest.raises(UnsupportedParameter, match=r"Not this one\."):
+            cache.lease(regex(1))
+    assert len(read) == 1 and not cache.is_supported and cache.digits is None
 
 
 class HeldCompiler:

@@ -1,4 +1,4 @@
-// Packs blocks of GGUF files into panels: the same integers and factors, in the order of panels.h.
+// Packs rows of files into panels: the same numbers, or the same integers and factors, in the order of panels.h.
 //
 // A kind of panels holds one type of file: INT8 is Q8_0 and INT4 is Q4_1. A block of one group is float16 factors, four
 // bytes of fifth bits if it has some, and its integers: bytes, or halves of bytes of which the low ones come first. In a
@@ -130,27 +130,59 @@ inline int64_t row_of_lane(const Packed &w, int64_t panel, int64_t lane) {
   return row < w.n / 2 ? lane / HALF * (w.n / 2) + row : -1;
 }
 
-template <class Kind> void pack_panel(const Pack &p, int64_t panel) {
+template <class Kind>
+void pack_groups(const Packed &w, const uint8_t *const *rows, uint8_t *panels, int64_t panel) {
   static constexpr uint8_t ZEROS[BLOCK_BYTES<Kind>] = {};
-  const int64_t num_blocks = p.weight.k / (GROUP * Kind::BLOCK_GROUPS);
-  const uint8_t *rows[PANEL_WIDTH];
-  for (int64_t lane = 0; lane < PANEL_WIDTH; lane++) {
-    const int64_t row = row_of_lane(p.weight, panel, lane);
-    rows[lane] = row < 0 ? nullptr : p.blocks + row * num_blocks * BLOCK_BYTES<Kind>;
-  }
-  uint8_t *out = static_cast<uint8_t *>(const_cast<void *>(p.weight.panels)) + panel * num_blocks * Kind::BLOCK_BYTES;
+  const int64_t num_blocks = w.k / (GROUP * Kind::BLOCK_GROUPS);
+  uint8_t *out = panels + panel * num_blocks * Kind::BLOCK_BYTES;
   for (int64_t b = 0; b < num_blocks; b++, out += Kind::BLOCK_BYTES)
     for (int64_t lane = 0; lane < PANEL_WIDTH; lane++)
       pack_block<Kind>(rows[lane] == nullptr ? ZEROS : rows[lane] + b * BLOCK_BYTES<Kind>, out, lane);
 }
 
+// Numbers of T: a lane of each row side by side, those of a line of memory of each row at a time. Zeros are the lanes of
+// rows that the matrix lacks, and the column that the last lane lacks if their number is odd.
+template <class T> void pack_numbers(const Packed &w, const uint8_t *const *rows, uint8_t *panels, int64_t panel) {
+  using Lane = std::conditional_t<sizeof(T) * LANE_COLUMNS<T> == 4, uint32_t, uint16_t>;
+  constexpr int64_t SIZE = sizeof(Lane), LINE = 64 / SIZE;
+  const int64_t num_lanes = divide_up(w.k, LANE_COLUMNS<T>), num_whole = w.k / LANE_COLUMNS<T>;
+  Lane *out = reinterpret_cast<Lane *>(panels) + panel * num_lanes * PANEL_WIDTH;
+  for (int64_t begin = 0; begin < num_whole; begin += LINE) {
+    const int64_t end = std::min(begin + LINE, num_whole);
+    for (int64_t row = 0; row < PANEL_WIDTH; row++) {
+      Lane *column = out + row;
+      if (rows[row] == nullptr)
+        for (int64_t i = begin; i < end; i++) column[i * PANEL_WIDTH] = 0;
+      else
+        for (int64_t i = begin; i < end; i++) std::memcpy(column + i * PANEL_WIDTH, rows[row] + i * SIZE, SIZE);
+    }
+  }
+  for (int64_t row = 0; num_whole < num_lanes && row < PANEL_WIDTH; row++) {
+    Lane last = 0;
+    if (rows[row] != nullptr) std::memcpy(&last, rows[row] + num_whole * SIZE, sizeof(T));
+    out[num_whole * PANEL_WIDTH + row] = last;
+  }
+}
+
 }  // namespace
 
 void pack(const Pack &p, int64_t num_panels, Worker worker) {
-  with_kind(p.weight.type, [&](auto kind) {
-    worker.each(num_panels, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t panel = begin; panel < end; panel++) pack_panel<decltype(kind)>(p, panel);
-    });
+  const Packed &w = p.weight;
+  uint8_t *const panels = static_cast<uint8_t *>(const_cast<void *>(w.panels));
+  worker.each(num_panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; panel++) {
+      const uint8_t *rows[PANEL_WIDTH];
+      for (int64_t lane = 0; lane < PANEL_WIDTH; lane++) {
+        const int64_t row = row_of_lane(w, panel, lane);
+        rows[lane] = row < 0 ? nullptr : p.rows[row];
+      }
+      switch (w.type) {
+        case FLOAT32: pack_numbers<float>(w, rows, panels, panel); break;
+        case FLOAT16: pack_numbers<f16>(w, rows, panels, panel); break;
+        case BFLOAT16: pack_numbers<bf16>(w, rows, panels, panel); break;
+        default: with_kind(w.type, [&](auto kind) { pack_groups<decltype(kind)>(w, rows, panels, panel); });
+      }
+    }
   });
 }
 

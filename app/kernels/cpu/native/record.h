@@ -99,10 +99,10 @@ struct Packed {
   int32_t is_interleaved; // 16 rows of the first half, then 16 of the second, in each panel: gate and up
 };
 
-// Blocks of a GGUF file [n, .], of the type that the panels hold, into panels.
+// Rows of a file, numbers or blocks of the type that the panels hold, into panels.
 struct Pack {
   Packed weight;
-  const uint8_t *blocks;
+  const uint8_t *const *rows; // where each of the n begins
 };
 
 struct Embed {

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.checkpoint.inspection import inspect
-from app.commands.budget import read_model
+from app.checkpoint.inspection import inspect, inspect_headers
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.engine.execute.gpu import compile_worker, precompilation
@@ -92,7 +91,7 @@ def test_calibrating_is_compiled_for_unless_the_checkpoint_has_scales(tmp_path):
     def found(folder: Path, kv_cache_dtype: str = "fp8", load_format: str = "auto") -> bool:
         given = {"model": str(folder), "kv_cache_dtype": kv_cache_dtype, "load_format": load_format}
         config = make_config({"device": "cuda", **given})
-        return calibrates(config, read_model(config))
+        return calibrates(config, inspect_headers(config.model, folder))
 
     assert found(plain) and found(only_config) and found(scaled, load_format="dummy")  # random weights: no scales
     assert not found(scaled) and not found(plain, "auto")
