@@ -41,7 +41,7 @@ export class Picture {
 
   /** Take over the newest message. @param {import("./decoder.js").Decoder} decoder @param {number} now of performance.now() */
   receive({ state, states, owners, changed }, now) {
-    this.#noteSince(state.time, states, changed);
+    this.#noteSince(state.time, states, owners, changed);
     this.states = states;
     this.owners = owners;
     this.time = state.time;
@@ -140,10 +140,14 @@ export class Picture {
     return { held, room, reserved };
   }
 
-  #noteSince(time, states, changed) {
+  #noteSince(time, states, owners, changed) {
     if (this.#since.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
-    else if (!changed) states.forEach((state, index) => state !== this.states[index] && (this.#since[index] = time));
+    else if (!changed) {
+      states.forEach((state, index) => {
+        if (state !== this.states[index] || owners[index] !== this.owners[index]) this.#since[index] = time;
+      });
+    }
     else for (const index of changed) this.#since[index] = time;
   }
 
