@@ -43,7 +43,7 @@ class AmxTiles {
  public:
   static constexpr int MAX_ROWS = 8 * amx::ROWS, PART_ROWS = 2 * amx::ROWS, WIDE_ROWS = amx::ROWS;
   static constexpr int MIN_OWN_TILES = 2;
-  static constexpr bool ASKS_FOR_OUT = false;
+  static constexpr bool ASKS_FOR_OUT = false, ASKS_AHEAD = false;
   static bool can_multiply(int64_t num_steps) { return num_steps % amx::STEPS == 0; }
 
   ~AmxTiles() { amx::release(); }

@@ -50,7 +50,7 @@ template <class Kind, int PLANES> class DecodedTiles {
  public:
   static constexpr int MAX_ROWS = 32, PART_ROWS = LANES == 16 ? 8 : 4, WIDE_ROWS = 0;
   static constexpr int MIN_OWN_TILES = 2;
-  static constexpr bool ASKS_FOR_OUT = false;
+  static constexpr bool ASKS_FOR_OUT = false, ASKS_AHEAD = false;
 
   static constexpr bool IS_SHORT = PLANES == 2 || Kind::BITS > 6;
   static constexpr int64_t MIN_ROWS = IS_SHORT ? 3 : 8;  // fewer are faster without decoding first

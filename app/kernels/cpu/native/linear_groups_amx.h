@@ -37,7 +37,7 @@ template <class Kind, int PLANES> class AmxGroupTiles {
  public:
   static constexpr int MAX_ROWS = 8 * amx::ROWS, PART_ROWS = amx::ROWS, WIDE_ROWS = 0;
   static constexpr int MIN_OWN_TILES = 2;
-  static constexpr bool ASKS_FOR_OUT = false;
+  static constexpr bool ASKS_FOR_OUT = false, ASKS_AHEAD = false;
 
   ~AmxGroupTiles() { amx::release(); }
 

@@ -173,7 +173,7 @@ template <class Tiles> class Product {
     TileInput in = input(panel);
     in.x += first * x_stride;
     in.groups += first * in.num_groups;
-    if (turn.has_next) {
+    if (turn.has_next && (turn.count > 1 || !Tiles::ASKS_AHEAD)) {
       // Each tile asks for its part of the next panel.
       in.prefetch.stride = divide_up(shape.panel_bytes, turn.count * shape.num_steps);
       in.prefetch.next = in.panel + shape.panel_bytes + turn.index * shape.num_steps * in.prefetch.stride;
