@@ -77,8 +77,9 @@ subprotocol `quire.live.v1`. Messages of the server are binary; the client sends
 `app/client/live_picture.py` reads them in Python; `tests/vectors/quire_live.json` has messages and what they say.
 
 The engine makes pictures of its books only while somebody watches, at most ten a second, and so that they cost about
-1 % of its time. An engine at rest makes none: a new watcher gets the last one. At most {watchers} may watch; when all
-places are taken, an account that has fewer of them than another takes the newest of the one that has most.
+1 % of its time. An engine at rest makes none: a new watcher gets the last one, and all get it again, once a second,
+while its figures change. At most {watchers} may watch; when all places are taken, an account that has fewer of them
+than another takes the newest of the one that has most.
 
 ## Keys
 

@@ -90,6 +90,7 @@ class StateRecord(NamedTuple):
 
     time: float
     request_id: str
+    account: str
     state: GroupState
 
 

@@ -37,9 +37,9 @@ class RecordRing:
             is_over_target = 0.0 < self._itl_target < duration_s and has_decodes(plan, progress)
             self._add(StepRecord(start_time, duration_s, self._shares(plan, progress), is_over_target))
 
-    def add_state(self, time: float, request_id: str, state: GroupState) -> None:
-        """Add a request's new state."""
-        self._add(StateRecord(time, request_id, state))
+    def add_state(self, time: float, request_id: str, account: str, state: GroupState) -> None:
+        """Add the new state of an account's request."""
+        self._add(StateRecord(time, request_id, account, state))
 
     def take(self) -> tuple[tuple[Record, ...], int]:
         """Return the records since the last call, and how many were dropped before them."""

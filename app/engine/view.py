@@ -65,7 +65,7 @@ class View:
         To be called at the end of every turn: each may have changed the books.
         """
         for group in self._changed:
-            self._records.add_state(now, group.request.id, state_of(group))
+            self._records.add_state(now, group.request.id, group.account, state_of(group))
         self._changed.clear()
         if now < self._earliest:
             self.due = self._earliest

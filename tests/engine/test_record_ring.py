@@ -99,16 +99,16 @@ def test_copies_come_before_their_step_and_a_step_without_tokens_has_only_those(
     ring = RecordRing(TARGET_S)
     ring.add_step(*step_of((make_group().sequences[0], 4, 1), copies=(BlockCopy(3, 9),)), duration_s=0.5, now=5.0)
     ring.add_step(*step_of(copies=(BlockCopy(4, 8),)), duration_s=0.0, now=6.0)
-    ring.add_state(7.0, "request-1", GroupState.ENDED)
+    ring.add_state(7.0, "request-1", "anna", GroupState.ENDED)
     copy, step, other, state = ring.take()[0]
     assert (copy, other) == (CopyRecord(4.5, 3, 9), CopyRecord(6.0, 4, 8)) and isinstance(step, StepRecord)
-    assert state == StateRecord(7.0, "request-1", GroupState.ENDED)
+    assert state == StateRecord(7.0, "request-1", "anna", GroupState.ENDED)
 
 
 def test_the_oldest_records_are_dropped_and_counted():
     ring = RecordRing(TARGET_S)
     for number in range(MAX_RECORDS + 3):
-        ring.add_state(float(number), "a", GroupState.RUNNING)
+        ring.add_state(float(number), "a", "", GroupState.RUNNING)
     records, num_lost = ring.take()
     assert (len(records), num_lost, records[0].time) == (MAX_RECORDS, 3, 3.0)
     assert ring.take() == ((), 0)

@@ -228,6 +228,17 @@ def test_every_picture_equals_the_books(name: str):
         assert any(picture.num_used_host_blocks for picture in watching.pictures)
 
 
+def test_a_change_of_state_says_whose_request_it_is():
+    driver = Driver()
+    view = View(driver.scheduler, count(1), clock=lambda: 0.0)
+    driver.add(account="anna")
+    driver.add(account="boris")
+    picture = view.take_picture(50.0)
+    assert picture is not None
+    told = [(record.request_id, record.account) for record in picture.records if isinstance(record, StateRecord)]
+    assert told == [("r1", "anna"), ("r2", "boris")]
+
+
 def test_a_request_that_finds_its_prompt_shares_blocks_in_the_picture():
     built = engine()
     watching = Watching(built)

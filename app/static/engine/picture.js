@@ -32,6 +32,8 @@ export class Picture {
   #copies = new Map();
   /** The server's time since which each block has been as it is. */
   #since = new Float64Array(0);
+  /** When a picture of the newest time came first, of performance.now(): at rest the same one comes again. */
+  #came = { time: NaN, now: 0 };
   /** The hues of requests, kept a while after their end for the steps they were in. @type {Map<number, number>} */
   #hues = new Map();
   /** By the id, as the server sends it: the beginning of that of the answer. @type {Map<string, {ids: number[], time: number}>} */
@@ -41,10 +43,11 @@ export class Picture {
 
   /** Take over the newest message. @param {import("./decoder.js").Decoder} decoder @param {number} now of performance.now() */
   receive({ state, states, owners, changed }, now) {
-    this.#noteSince(state.time, states, changed);
+    this.#noteSince(state.time, states, owners, changed);
     this.states = states;
     this.owners = owners;
     this.time = state.time;
+    if (this.#came.time !== state.time) this.#came = { time: state.time, now };
     this.latest = state;
     this.#noteChanged(changed);
     this.#noteGroups(state.groups);
@@ -59,6 +62,7 @@ export class Picture {
     this.steps = [];
     this.#copies.clear();
     this.#since = new Float64Array(0);
+    this.#came = { time: NaN, now: 0 };
     this.#hues.clear();
     this.#ended.clear();
   }
@@ -113,16 +117,18 @@ export class Picture {
   /**
    * The story of a block.
    * @param {number} id
+   * @param {number} [now] of performance.now(); by default when the newest picture came: an engine at rest makes no other
    * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number}} whose it is, and the position of
    *   its first token, where that is known
    */
-  storyOf(id) {
+  storyOf(id, now = this.#came.now) {
     const index = id - 1;
     const all = [...this.groups.values()];
     const holders = all.filter(({ n, tables }) => (tables ? positionOf(tables, id) !== null : n === this.owners[index]));
     const position = holders.map(({ tables }) => tables && positionOf(tables, id)).find((found) => found !== undefined);
     const from = position === undefined ? null : position * this.latest.block_size;
-    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds: this.time - this.#since[index] };
+    const seconds = this.time - this.#since[index] + (now - this.#came.now) / 1000;
+    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds };
   }
 
   /**
@@ -140,10 +146,14 @@ export class Picture {
     return { held, room, reserved };
   }
 
-  #noteSince(time, states, changed) {
+  #noteSince(time, states, owners, changed) {
     if (this.#since.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
-    else if (!changed) states.forEach((state, index) => state !== this.states[index] && (this.#since[index] = time));
+    else if (!changed) {
+      states.forEach((state, index) => {
+        if (state !== this.states[index] || owners[index] !== this.owners[index]) this.#since[index] = time;
+      });
+    }
     else for (const index of changed) this.#since[index] = time;
   }
 

@@ -85,7 +85,7 @@ export function MapView({ picture, looks: { colours, scale, isStill }, lit, isNe
     };
   });
 
-  const story = block > 0 && block <= count ? picture.storyOf(block) : null;
+  const story = block > 0 && block <= count ? picture.storyOf(block, performance.now()) : null;
   const blockAt = ({ offsetX, offsetY }) => map.current.indexAt(offsetX, offsetY) + 1;
   const onKeyDown = (event) => {
     const next = map.current.grid.moved(Math.max(block, 1) - 1, event.key);

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from app.contract.engine_figures import EngineFigures
-from app.contract.engine_picture import CopyRecord, PictureGroup, Record, StepRecord, StepShare
+from app.contract.engine_picture import CopyRecord, PictureGroup, Record, StateRecord, StepRecord, StepShare
 from app.contract.live_state import (
     COPIED,
     NO_OWNER,
@@ -59,6 +59,9 @@ class AccountView:
             self._number_of(group.request_id)
             if group.account == self._account:
                 self._own.add(group.request_id)
+        # Also those that began and ended since the last picture, and are in none.
+        changes = (record for record in records if isinstance(record, StateRecord))
+        self._own.update(change.request_id for change in changes if change.account == self._account)
         shown = sorted(filter(self._shows_blocks, picture.groups), key=lambda group: group.request_id in self._own)
         copies = [record for record in records if isinstance(record, CopyRecord)]
         owners = [(self._numbers[group.request_id], group) for group in shown]

@@ -5,13 +5,18 @@
 Nothing queues up for who reads slowly: a watcher takes the newest message when its socket is free, and a whole one if
 it has missed some. So it costs what a fast one costs.
 
+An engine at rest makes no pictures, but its figures are of the last seconds, and go on changing: they are told again
+with its last picture, until they stay.
+
 No account can keep the others out: when all places are taken, one that has fewer takes the newest of the one with most.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 
 from app.contract.engine_figures import EngineFigures
@@ -24,21 +29,28 @@ from app.streaming.live.account_view import AccountView
 from app.streaming.live.picture_blocks import PictureBlocks
 
 MAX_WATCHERS = 16
+REST_S = 1.0
+"""The time without a picture after which figures are told again."""
 
 
 class LiveRoom:
     """Those who watch one engine; with `shows_all` they see whose all blocks are. Loop only.
 
-    `figures` is called for each picture.
+    `figures` is called for each picture, and once in `rest_s` without one.
     """
 
-    def __init__(self, engine: EngineClient, figures: Callable[[], EngineFigures], *, shows_all: bool) -> None:
+    def __init__(
+        self, engine: EngineClient, figures: Callable[[], EngineFigures], *, shows_all: bool, rest_s: float = REST_S
+    ) -> None:
         self._engine = engine
         self._figures = figures
         self._shows_all = shows_all
+        self._rest_s = rest_s
         self._threads = Background("live", num_threads=1, max_queue=2 * MAX_WATCHERS)
         self._feeds: dict[str, AccountFeed] = {}
         self._newest: EnginePicture | None = None
+        self._told: EngineFigures | None = None  # to all
+        self._resting: asyncio.Task[None] | None = None  # while somebody watches
 
     @property
     def num_watchers(self) -> int:
@@ -56,11 +68,12 @@ class LiveRoom:
             self._make_room(account)
         if not self._feeds:
             self._engine.watch(self._receive)
+            self._resting = asyncio.create_task(self._tell_at_rest(), name="quire-live-rest")
         feed = self._feeds.get(account)
         if feed is None:
             feed = self._feeds[account] = AccountFeed(AccountView(account, shows_all=self._shows_all), self._threads)
             if self._newest is not None:  # an idle engine makes no other
-                self._offer(self._newest, [feed])
+                self._offer(self._newest, self._figures(), [feed])
         watcher = Watcher(feed)
         feed.watchers.append(watcher)
         try:
@@ -72,8 +85,7 @@ class LiveRoom:
                     feed.close()
                     del self._feeds[account]
                     if not self._feeds:
-                        self._engine.watch(None)
-                        self._newest = None
+                        self._end()
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -91,12 +103,27 @@ class LiveRoom:
             raise RateLimitExceeded(f"{MAX_WATCHERS} watch already; close another live view, or try again later.")
         most.displace_newest()
 
-    def _receive(self, picture: EnginePicture) -> None:
-        self._newest = picture
-        self._offer(picture, [*self._feeds.values()])
+    def _end(self) -> None:
+        """Let the engine make no more pictures."""
+        self._engine.watch(None)
+        self._newest = None
+        if self._resting is not None:
+            self._resting.cancel()
 
-    def _offer(self, picture: EnginePicture, feeds: list[AccountFeed]) -> None:
+    def _receive(self, picture: EnginePicture) -> None:
+        self._newest, self._told = picture, self._figures()
+        self._offer(picture, self._told, [*self._feeds.values()])
+
+    async def _tell_at_rest(self) -> None:
+        """Tell the figures again whenever they have changed and no picture has come meanwhile."""
+        while True:
+            before = self._newest
+            await asyncio.sleep(self._rest_s)
+            if before is not None and before is self._newest and (figures := self._figures()) != self._told:
+                self._told = figures
+                self._offer(replace(before, records=(), num_lost_records=0), figures, [*self._feeds.values()])
+
+    def _offer(self, picture: EnginePicture, figures: EngineFigures, feeds: list[AccountFeed]) -> None:
         make_blocks = cache(partial(PictureBlocks, picture))  # of the first feed that needs them, on the thread
-        figures = self._figures()
         for feed in feeds:
             feed.offer(make_blocks, figures, picture.records, picture.num_lost_records)

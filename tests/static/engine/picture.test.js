@@ -51,6 +51,30 @@ test("a block tells whose it is, where its tokens stand, and since when", () => 
   assert.deepEqual([free.state, free.groups, free.from], ["free", [], null]);
 });
 
+test("a block that another request has in a whole picture is its since then", () => {
+  const picture = new Picture();
+  const receive = (time, owners) =>
+    picture.receive(/** @type {any} */ ({
+      state: stateOf(2, { time, groups: [...owners].map((n) => groupOf(n, [])) }), states: new Uint8Array([2, 2]), owners, changed: null,
+    }), 0);
+  receive(10, new Uint32Array([1, 2]));
+  receive(15, new Uint32Array([1, 3]));
+  assert.deepEqual([picture.storyOf(1).seconds, picture.storyOf(2).seconds], [5, 0]);
+});
+
+test("the time since which a block is as it is goes on while the engine rests and its picture comes again", () => {
+  const { picture, show } = begin(10);
+  show({ time: 0 }, [], 5000);
+  assert.equal(picture.storyOf(1, 5500).seconds, 0.5);
+  show({ time: 0 }, [], 6000);
+  assert.deepEqual([picture.storyOf(1, 7000).seconds, picture.storyOf(1).seconds], [2, 0]);
+  show({ time: 4 }, [[2, 2, 1]], 9000);
+  assert.deepEqual([picture.storyOf(1, 9500).seconds, picture.storyOf(2, 9500).seconds], [4.5, 0.5]);
+  picture.beginAnew();
+  show({ time: 0 }, [], 20_000);
+  assert.equal(picture.storyOf(1, 21_000).seconds, 1);
+});
+
 test("a block of a request without a table tells only whose it is", () => {
   const { picture, show } = begin(10);
   show({ groups: [groupOf(4, [], { own: false, tables: undefined })] }, [[3, 2, 4]]);

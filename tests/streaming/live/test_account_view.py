@@ -72,10 +72,25 @@ def test_a_group_keeps_its_number_and_no_other_gets_it():
 def test_a_request_that_has_ended_since_is_in_the_records_with_its_number():
     view = AccountView("", shows_all=False)
     message_of(view, picture(1, [group("chatcmpl-a", [table([1])])]))
-    records = [step(1000.1, ("chatcmpl-a", 0, 1, 0)), StateRecord(1000.15, "chatcmpl-a", GroupState.ENDED)]
+    records = [step(1000.1, ("chatcmpl-a", 0, 1, 0)), StateRecord(1000.15, "chatcmpl-a", "", GroupState.ENDED)]
     assert state_of(message_of(view, picture(2, records=records)))["records"] == [
         ["step", 0.0, 2.5, False, [[1, 0, 1, 0]]], ["state", 0.05, 1, "ended"],
     ]  # fmt: skip
+
+
+def test_a_request_that_began_and_ended_between_two_pictures_is_its_accounts():
+    records = [
+        step(1000.01, ("chatcmpl-a", 17, 0, 0), ("chatcmpl-b", 5, 0, 0)),
+        StateRecord(1000.02, "chatcmpl-a", "anna", GroupState.ENDED),
+        StateRecord(1000.02, "chatcmpl-b", "boris", GroupState.ENDED),
+    ]
+    view = AccountView("anna", shows_all=False)
+    assert state_of(message_of(view, picture(1, records=records)))["records"] == [
+        ["step", -0.09, 2.5, False, [[1, 17, 0, 0], [0, 16, 0, 0]]],
+        ["state", -0.08, 1, "ended"], ["state", -0.08, 2, "ended"],
+    ]  # fmt: skip
+    again = state_of(message_of(view, picture(2, [group("chatcmpl-a", [table([1])], "boris")])))
+    assert [one["own"] for one in again["groups"]] == [False]  # nothing is kept of who has ended
 
 
 def test_host_blocks_of_others_are_counted_and_have_no_owner():
@@ -102,7 +117,10 @@ def test_nothing_of_others_is_in_any_byte(shows_all, num_prompts, own):
         groups.append(
             group(name, [table([2 * place + 1, 2 * place + 2], num_tokens=20)], account, num_prompt=num_prompt)
         )
-        records += [StateRecord(1000.0, name, GroupState.RUNNING), CopyRecord(1000.0, 2 * place + 1, 2 * place + 2)]
+        records += [
+            StateRecord(1000.0, name, account, GroupState.RUNNING),
+            CopyRecord(1000.0, 2 * place + 1, 2 * place + 2),
+        ]
     view = AccountView("me", shows_all=shows_all)
     for number in (1, 2):
         message = message_of(view, picture(number, groups, records))

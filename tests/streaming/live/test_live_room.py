@@ -1,10 +1,12 @@
 """Who watches: pictures only while somebody does, one encoding for each account, and nothing that queues up."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -97,6 +99,25 @@ async def test_a_newcomer_gets_the_last_message_of_an_idle_engine(engine, room):
         for account in ("anna", "boris"):
             with room.watching(account) as newcomer:
                 assert kind_and_number(await within(newcomer.next())) == (MessageKind.WHOLE, 1)
+
+
+async def test_figures_of_an_engine_at_rest_are_told_again_when_they_change_and_records_are_not(engine):
+    figures = [FIGURES]
+    room = LiveRoom(engine, lambda: figures[-1], shows_all=True, rest_s=0.001)
+    with contextlib.closing(room), room.watching("") as watcher:
+        engine.show(made(1, records=[step(1000.0, ("chatcmpl-a", 0, 1, 0))], num_lost=1))
+        seen = LivePicture()
+        seen.receive(await within(watcher.next()))
+        for speed in (3.0, 0.0):
+            figures.append(msgspec.structs.replace(FIGURES, tokens_per_s=speed))
+            seen.receive(await within(watcher.next()))
+            assert seen.state is not None and seen.state.figures.tokens_per_s == speed
+            assert (seen.state.records, seen.state.lost, [*seen.owners[:2]]) == ([], 0, [1, 0])
+        assert seen.number == 3
+        engine.show(made(2))
+        seen.receive(await within(watcher.next()))
+        assert seen.number == 4  # nothing between: the figures have not changed
+    assert engine.watched == [True, False]
 
 
 async def test_whoever_comes_after_all_have_left_waits_for_a_new_picture(engine, room):

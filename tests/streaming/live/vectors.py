@@ -42,7 +42,7 @@ ONE = [
         step(1000.15, ("chatcmpl-a", 0, 1, 0)), step(1000.16, ("chatcmpl-a", 0, 3, 2), is_over=True),
     ]),
     picture(3, [group("chatcmpl-a", [table([1, 2, 3], num_tokens=40)], num_output=20)]),
-    picture(4, [], [StateRecord(1000.35, "chatcmpl-a", GroupState.ENDED)], cached=[1, 2]),
+    picture(4, [], [StateRecord(1000.35, "chatcmpl-a", "", GroupState.ENDED)], cached=[1, 2]),
 ]  # fmt: skip
 SEVERAL = [
     group("chatcmpl-a", [table([1, 2, 3])], "anna", num_output=12),
@@ -83,7 +83,7 @@ CASES: Mapping[str, tuple[bool, str, Sequence[EnginePicture | str]]] = {
     "a request is swapped to host memory": (
         True, "", [
             picture(1, [group("chatcmpl-s", [table([1, 2, 3])])], num_host_blocks=8),
-            picture(2, [SWAPPED], [StateRecord(1000.15, "chatcmpl-s", GroupState.SWAPPED)], num_host_blocks=8),
+            picture(2, [SWAPPED], [StateRecord(1000.15, "chatcmpl-s", "", GroupState.SWAPPED)], num_host_blocks=8),
         ],
     ),
     "a slow watcher gets a whole message": (True, "", [ONE[0], MISSED, ONE[1], ONE[2]]),
