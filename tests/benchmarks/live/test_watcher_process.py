@@ -34,9 +34,10 @@ async def test_one_that_reads_receives_every_picture_and_one_that_does_not_knows
         await beginning
         for number in range(1, NUM_PICTURES + 1):
             engine.port.show(striped(number))
-            await until(lambda number=number: reader.present[0].num_messages == number)
+            await until(lambda number=number: reader.present[0].num_pictures == number)
         read, missed = await reader.leave(), await stalled.leave()
-    assert read["num_messages"] == read["num_pictures"] == missed["num_pictures"] == NUM_PICTURES
+    # Figures alone may be told between two pictures.
+    assert read["num_messages"] >= read["num_pictures"] == missed["num_pictures"] == NUM_PICTURES
     assert missed["num_messages"] < NUM_PICTURES and 0 < missed["num_bytes"] < read["num_bytes"]
     assert reader.present == stalled.present == []
 
