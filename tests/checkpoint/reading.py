@@ -9,7 +9,10 @@ import pytest
 
 from app.checkpoint.checkpoint_folder import Checkpoint
 from app.checkpoint.hf_config import read_model
+from app.checkpoint.inspection import inspect_headers
+from app.checkpoint.names import resolve
 from app.checkpoint.spec import ModelSpec
+from app.config.settings import Config
 from app.contract.errors import ModelRefused
 
 
@@ -21,6 +24,11 @@ def read_spec(checkpoint: Checkpoint, dtype: str = "auto") -> ModelSpec:
 def spec_of(config: dict[str, Any], dtype: str = "auto", generation: dict[str, Any] | None = None) -> ModelSpec:
     """The spec of a config.json without weights."""
     return read_spec(Checkpoint(Path("model"), config, generation or {}, None, "0"), dtype)
+
+
+def planned_spec(config: Config) -> ModelSpec:
+    """The spec of a configured model, whose weights may be missing, as `quire plan` reads it."""
+    return inspect_headers(config.model, resolve(config.model.model, config.model.revision)).spec
 
 
 def windows(spec: ModelSpec) -> tuple[int | None, ...]:

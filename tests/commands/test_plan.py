@@ -19,7 +19,6 @@ from app.commands.budget import (
     find_gpu,
     known_gpu,
     make_budget,
-    read_model,
     weight_bytes_by_kind,
     weights_by_kind,
 )
@@ -33,6 +32,7 @@ from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
 from app.observe.terminal import Terminal
+from tests.checkpoint.reading import planned_spec
 from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
 
 LARGE = {
@@ -113,7 +113,7 @@ def test_the_plan_has_the_blocks_of_the_server(architecture, free, cache, swap_s
             **cache,
         }
     )
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     budget = make_budget(config, spec, ram(free))
     assert budget.num_blocks == server_blocks(config, spec, free)
     assert budget.fits == (not budget.missing_bytes and not budget.too_small)
@@ -139,7 +139,7 @@ def test_the_engine_has_the_tokens_that_were_planned(capsys):
 def test_sizes_are_those_of_the_tensors(architecture, dtype, quantization, kv_cache_dtype):
     given = {"dtype": dtype, "quantization": quantization, "kv_cache_dtype": kv_cache_dtype}
     config = make_config({"model": str(tiny(architecture)), "max_num_batched_tokens": 77, **given})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     with torch.device("meta"):
         backend = NativeBackend(config, spec, None)
         assert activation_bytes(config, spec, has_kernels=True) == backend.make_arena().num_bytes
@@ -175,7 +175,7 @@ def test_quantization_and_an_int8_cache_change_the_plan(large, capsys, monkeypat
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tied", [True, False])
 def test_weights_are_counted_once_each(architecture, tied):
-    spec = read_model(make_config({"model": str(tiny(architecture, tie_word_embeddings=tied))})).spec
+    spec = planned_spec(make_config({"model": str(tiny(architecture, tie_word_embeddings=tied))}))
     counts = weights_by_kind(spec)
     assert sum(counts.values()) == spec.num_parameters()
     assert counts["embedding"] == spec.vocab_size * spec.hidden_size * (1 if tied else 2)
@@ -186,7 +186,7 @@ def test_weights_are_counted_once_each(architecture, tied):
 
 def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
     config = make_config({"model": str(large)})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     made = make_budget(config, spec, gpu(24 * GIB))
     room = 24 * GIB - int(24 * GIB * (1 - 0.92)) - budgets.GPU_RESERVE - spec.num_parameters() * 2
     room -= activation_bytes(config, spec, has_kernels=False) + budgets.sampling_bytes(config, spec)
@@ -207,7 +207,7 @@ def test_the_memory_of_the_processes_for_grammars_is_what_was_measured(vocab_siz
 @pytest.mark.parametrize("memory", [("--ram", "64GiB"), ("--gpu", "h100")])
 def test_what_grammars_add_is_said_apart_because_only_the_first_one_takes_it(large, capsys, memory):
     figures = json.loads(run(capsys, large, *memory, "--json")[1].out)
-    vocab_size = read_model(make_config({"model": str(large)})).spec.vocab_size
+    vocab_size = planned_spec(make_config({"model": str(large)})).vocab_size
     assert figures["grammar_process_bytes"] == budgets.grammar_process_bytes(vocab_size)
     said = " ".join(run(capsys, large, *memory)[1].out.split())
     needed = budgets.size(figures["grammar_process_bytes"])
@@ -277,11 +277,11 @@ def advice(config, spec, memory):
 def test_advice_leads_to_a_plan_that_fits(large):
     """Each suggestion with a number is tried."""
     config = make_config({"model": str(large), "dtype": "float32"})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     text = advice(config, spec, ram(20 * GIB))
     assert "--dtype bfloat16" in text
     config = make_config({"model": str(large)})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     text = advice(config, spec, ram(40 * GIB))
     assert "--num-kv-blocks 8192" in text and "--max-model-len 32768" in text
     enough = make_config({"model": str(large), "num_kv_blocks": 8192})
@@ -295,7 +295,7 @@ def test_advice_leads_to_a_plan_that_fits(large):
 
 def test_advice_suggests_quantization_only_with_kernels(large, monkeypatch):
     config = make_config({"model": str(large)})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     monkeypatch.setattr(budgets, "supported_sets", lambda: ["avx2"])
     assert "--quantization int8: weights of 8.4 GiB" in advice(config, spec, ram(12 * GIB))
     assert "--kv-cache-dtype int8: 66 KiB per token" in advice(config, spec, ram(20 * GIB))
@@ -311,7 +311,7 @@ def test_advice_suggests_quantization_only_with_kernels(large, monkeypatch):
 @pytest.mark.parametrize("given", [{}, {"quantization": "int8", "kv_cache_dtype": "int8"}, {"quantization": "int4"}])
 def test_every_line_fits_the_terminal(large, memory, width, given):
     config = make_config({"model": str(large), "swap_space": 3 * GIB, **given})
-    spec = read_model(config).spec
+    spec = planned_spec(config)
     budget = make_budget(config, spec, memory)
     for terminal in (Terminal(width), Terminal(width, is_unicode=False)):
         lines = list(page(terminal, config, spec, budget, [512, 2048, spec.max_position]))

@@ -7,11 +7,12 @@ import pytest
 from app import cli
 from app.checkpoint.inspection import inspect
 from app.commands import budget as budgets
-from app.commands.budget import Memory, make_budget, read_model, weights_by_kind
+from app.commands.budget import Memory, make_budget, weights_by_kind
 from app.commands.plan_page import page
 from app.config.setting import KIB
 from app.config.settings import make_config
 from app.observe.terminal import Terminal
+from tests.checkpoint.reading import planned_spec
 from tests.gguf_writer import tiny_gguf
 
 
@@ -30,7 +31,7 @@ def test_weights_of_gguf_files_are_counted_as_the_server_keeps_them(kind, bits, 
         planned(capsys, file, *options)["weight_bytes_by_kind"]
         for options in ((), ("--enforce-eager",), ("--gpu-memory", "8GiB"), ("--quantization", "int4"))
     )
-    spec = read_model(make_config({"model": str(file)})).spec
+    spec = planned_spec(make_config({"model": str(file)}))
     num_weights = weights_by_kind(spec)
     assert kept["MLP"] == num_weights["MLP"] * bits / 8
     assert kept["norms"] == num_weights["norms"] * 2
