@@ -28,9 +28,11 @@ def test_a_message_of_the_log_has_a_line_of_its_own_above_the_bar(columns, monke
             logging.getLogger("app.test").warning(MESSAGE)
             show(0.01)
             stream.flush()
-            sent = os.read(ours, 65536).decode().replace("\r\n", "\n")
+            sent = b""  # a terminal gives what was written in pieces
+            while b"Loading   0%" not in sent.partition(MESSAGE.encode())[2]:
+                sent += os.read(ours, 65536)
     os.close(ours)
     emulator = Emulator(columns)
-    emulator.feed(sent)
+    emulator.feed(sent.decode(errors="ignore").replace("\r\n", "\n"))
     first, second = [line.rstrip() for line in emulator.copied.splitlines() if line.strip()]
     assert first == MESSAGE and second.startswith("Loading   0%")
