@@ -77,7 +77,7 @@ def tiny(
 @cache
 def real_size(name: str) -> Path:
     """The folder of `long` (context 262,144) or `wide` (vocabulary 151,936), for `--load-format dummy`."""
-    return real_sizes.write_checkpoint(name, _root() / name)
+    return real_sizes.write_checkpoint(name, Path(tempfile.mkdtemp(dir=_root())) / name)
 
 
 def write_weights(folder: Path, seed: int = 0, num_shards: int = 1) -> None:

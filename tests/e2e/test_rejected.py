@@ -34,7 +34,7 @@ async def test_a_rejected_message_returns_to_the_field_and_its_edit_replaces_it(
     await (await server.next_stream()).error(code, status, reason)
     await expect(question_field(page)).to_have_value(QUESTION)
     await expect(question_field(page)).to_be_focused()
-    alert = page.get_by_role("alert").locator("span")
+    alert = page.get_by_role("alert").locator("[dir]")
     await expect(alert).to_have_text(f"{shown} Your message is back in the field below.")
     await page.keyboard.type(", shorter")
     await page.keyboard.press("Enter")
