@@ -225,7 +225,7 @@ def add_sampling(parser: Parser) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", dest=f"sampling_{name}", type=kind, metavar="N", help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="End the output before this text; repeatable.")
     group.add_argument(
-        "--no-repetition-stop", action="store_true", help="Do not end an answer in a chat that repeats itself."
+        "--no-repetition-stop", action="store_true", help="Let an answer go on that repeats itself; by default it ends."
     )
 
 

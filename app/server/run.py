@@ -118,7 +118,8 @@ def open_journal(path: str | None) -> JournalStore | None:
     log = logging.getLogger("quire.journal")
     if store.damaged is not None:
         log.warning("The journal was damaged. It is now %s, and a new one was begun.", store.damaged)
-    log.info("journal: %s, %d answers of earlier processes", path, store.num_stored)
+    answers = "1 answer" if store.num_stored == 1 else f"{store.num_stored} answers"
+    log.info("journal: %s, %s of earlier processes", path, answers)
     return store
 
 

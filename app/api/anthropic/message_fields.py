@@ -204,6 +204,7 @@ class MessagesBody(CountTokensBody, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     stop_sequences: StopSequences | None = None
+    repetition_stop: bool | None = None
     seed: int | None = None
     priority: int | None = None
     cache_salt: str | None = None

@@ -130,6 +130,7 @@ def _add_sampling(chat: ChatBody, body: MessagesBody) -> None:
         "temperature",
         "top_p",
         "top_k",
+        "repetition_stop",
         "seed",
         "priority",
         "cache_salt",

@@ -95,8 +95,8 @@ class GrammarTrials:
     def _check_allowance(self, account: str) -> None:
         if wait_s := self._cache.expensive.seconds_left(account):
             raise RateLimitExceeded(
-                f"{TOO_COSTLY_A_MINUTE} of your grammars took too much processor time within a minute, "
-                f"{EXPENSIVE_S:g} s or more to compile each; new ones are accepted again in {ceil(wait_s)} s. Until "
+                f"{TOO_COSTLY_A_MINUTE} of your new grammars within a minute took {EXPENSIVE_S:g} s of processor time "
+                f"or more to compile, or came to a limit; new ones are accepted again in {ceil(wait_s)} s. Until "
                 "then send grammars that were accepted before, and simpler ones afterwards.",
                 retry_after_s=ceil(wait_s),
             )

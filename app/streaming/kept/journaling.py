@@ -301,7 +301,7 @@ class Journaling:
         """Let streams go on in memory alone: they take what was not committed, and then what came behind it."""
         self.is_degraded = True
         self._counts.state = 1
-        _log.error("The journal cannot be written (%s): streams are in memory alone until it can.", why)
+        _log.error("The journal cannot be written (%s): new tokens are lost if this process ends, until it can.", why)
         later, self._work = self._work, JournalWork()
         self._tell_all(failed)
         self._tell_all(later)
@@ -314,7 +314,7 @@ class Journaling:
         await self._commit()
         if not self.is_degraded:
             self._counts.state = 0
-            _log.warning("The journal can be written again: streams outlive the process.")
+            _log.warning("The journal can be written again: answers outlive the process.")
         return not self.is_degraded
 
 

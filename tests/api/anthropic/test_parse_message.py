@@ -40,7 +40,9 @@ async def test_the_fields_of_sampling_reach_the_request(app):
 
 async def test_quires_own_fields_reach_the_request(app):
     fields = {"seed": 7, "priority": -3, "cache_salt": "mine", "queue_timeout": 2, "timeout": 7.5}
-    request = (await parsed(app, **fields)).request
+    request = (await parsed(app, **fields, repetition_stop=True)).request
+    assert request.params.repetition_stop
+    assert not (await parsed(app)).request.params.repetition_stop
     assert (request.priority, request.cache_salt) == (-3, "mine")
     assert request.start_deadline == request.arrival_time + 2
     assert request.deadline == request.arrival_time + 7.5
