@@ -259,6 +259,7 @@ async def test_the_server_ends_what_is_stopped_while_it_cannot_hear(
         await page.add_init_script(websockets)
         await page.goto(relay.url)
         await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+        await until_complete(page)
         relay.is_mute = not is_accepted
         await ask(page, "Long?")
         await until(lambda: engine.requests)
