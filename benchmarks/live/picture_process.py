@@ -27,7 +27,6 @@ from benchmarks.streams.scripted_engine import ScriptedEngine
 from benchmarks.streams.served import serve_quire
 
 CELL = engine_cells.CELLS["guide"]
-NUM_PICTURES = 40  # that are made; shown again and again
 INTERVAL_S = 0.02  # between those that are shown: they are encoded meanwhile
 STALL_S = 600.0
 
@@ -74,12 +73,13 @@ class Pictures:
     def __init__(self) -> None:
         self._engine: PictureEngine | None = None
 
-    async def start(self) -> dict[str, Any]:
-        """Serve; return where, and the milliseconds of the engine thread for a picture, its records included."""
-        pictures, engine_s = make_pictures(CELL.open(), NUM_PICTURES)
+    async def start(self, num_pictures: int) -> dict[str, Any]:
+        """Make pictures, and serve; return the port, and the engine thread's milliseconds for each with its records."""
+        pictures, engine_s = make_pictures(CELL.open(), num_pictures)
         served = await serve_quire(PictureEngine, stall_timeout_s=STALL_S)
         assert isinstance(served.source, PictureEngine)
-        self._engine, self._engine.pictures = served.source, pictures
+        self._engine = served.source
+        self._engine.pictures = pictures
         return {"port": served.port, "engine_ms": 1000 * engine_s / len(pictures)}
 
     async def show(self, num_steps: int, has_pictures: bool) -> dict[str, Any]:
@@ -99,6 +99,7 @@ def make_pictures(engine: Engine, num_pictures: int) -> tuple[list[EnginePicture
     pictures: list[EnginePicture] = []
     while len(pictures) < num_pictures:
         if (picture := engine.turn((), monotonic()).picture) is not None:
+            assert len(picture.groups) == CELL.batch, "an answer has ended"
             pictures.append(picture)
     engine.turn([Watch(False)], monotonic())
     return pictures, view.spent_s

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.live.served import NUM_WATCHERS, STALLED
+from benchmarks.live.served import NUM_WATCHERS, ONE_THREAD, STALLED
 from benchmarks.live.watching import watcher_process
 from benchmarks.side import Program, with_checkout
 
 ANSWER_S = 600.0  # on a busy machine
+NUM_PICTURES = 20  # that are made; shown again and again
 NUM_STEPS, NUM_SAMPLES = 20, 9
 
 
@@ -35,10 +36,11 @@ class UnitCosts(NamedTuple):
 def measure(folder: Path) -> UnitCosts:
     """Show pictures to each kind of watchers, one after the other. Blocks."""
     command = [sys.executable, "-m", "benchmarks.live.picture_process"]
-    with Program(command, folder / "pictures.log", with_checkout(), "pictures", ANSWER_S) as program:
-        started = program.ask("start")
+    with Program(command, folder / "pictures.log", with_checkout() | ONE_THREAD, "pictures", ANSWER_S) as program:
+        started = program.ask("start", num_pictures=NUM_PICTURES)
         with watcher_process(started["port"], folder) as watchers:
-            quiet_ms, loop_ms = _step_ms(program, has_pictures=False), {}
+            quiet_ms = _step_ms(program, has_pictures=False)
+            loop_ms: dict[str, float] = {}
             for name, num_watchers in NUM_WATCHERS.items():
                 with watchers(num_watchers, name != STALLED)():
                     loop_ms[name] = _step_ms(program, has_pictures=True) - quiet_ms
