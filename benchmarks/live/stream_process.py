@@ -62,7 +62,7 @@ class Streams:
         for number, event in enumerate(begun):
             first = num_new * (number + 1) // num_streams
             self.streams.append(asyncio.create_task(self._stream(number, first, num_new, event)))
-        waiting = asyncio.gather(*(event.wait() for event in begun))
+        waiting: asyncio.Future[Any] = asyncio.gather(*(event.wait() for event in begun))
         await asyncio.wait([waiting, *self.streams], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         self._check()

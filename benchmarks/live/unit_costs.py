@@ -49,5 +49,6 @@ def measure(folder: Path) -> UnitCosts:
 
 def _step_ms(program: Program, *, has_pictures: bool) -> float:
     """Return the event loop's milliseconds for a step; the first steps fill the buffers of one that reads nothing."""
-    found = [program.ask("show", num_steps=NUM_STEPS, has_pictures=has_pictures)["loop_ms"] for _ in range(NUM_SAMPLES)]
+    asked = (program.ask("show", num_steps=NUM_STEPS, has_pictures=has_pictures) for _ in range(NUM_SAMPLES))
+    found: list[float] = [answer["loop_ms"] for answer in asked]
     return statistics.median(found[1:])
