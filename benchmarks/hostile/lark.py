@@ -24,7 +24,7 @@ from benchmarks.hostile.patterns import (
 from benchmarks.hostile.schemas import schema
 
 OPTIONS = ('"no_forcing": true', '"ignore_once": true', '"allow_initial_skip": true')
-TOKENS = ("<[*]>", "<[0-2000]>", "<[^0-99]>", "<[300,400-500,600]>")
+TOKENS = ("<[*]>", "<[0-200]>", "<[^0-99]>", "<[30,40-50,60]>")
 LAZY = ("lazy", 'suffix="a"', "suffix=/[a-z]+/", 'stop="z"', 'stop=""', "max_tokens=3", "max_tokens=50,lazy")
 KEPT = ("capture", "temperature=0.5", "temperature=0.5,max_tokens=20")
 IGNORED = (r"[ \t]+", "[a-z]", "(.*a.{9})+")
