@@ -22,6 +22,7 @@ _URL = "http://127.0.0.1:8000"
 
 def add_options(parser: Parser) -> None:
     """Add the server, its key and the interval."""
+    parser.usage = "quire top [OPTIONS]"
     parser.add_argument("--url", metavar="URL", default=_URL, help=f"URL of a running server (default {_URL}).")
     parser.add_argument(
         "--api-key",
