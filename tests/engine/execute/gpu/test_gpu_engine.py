@@ -243,7 +243,7 @@ def test_outputs_are_the_same_after_swaps(expected):
     assert engine.stats().preemption.num_swaps > 0 and device.num_pinned_bytes > 0
 
 
-@pytest.mark.parametrize("run_ahead", [0, 2])
+@pytest.mark.parametrize("run_ahead", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_outputs_are_the_same_with_blocks_from_disk(run_ahead, tmp_path):
     outputs, num_cached = [], []
     for _ in range(2):
