@@ -59,11 +59,8 @@ class Case:
 
 
 def is_usual(shape: tuple[int, int], served: tuple[int, torch.dtype]) -> bool:
-    """Partial tiles with all rows of bfloat16, and few of the others; other shapes with its fewest and most rows."""
-    rows, dtype = served
-    if shape == (70, 600):
-        return dtype == torch.bfloat16 or rows not in (8, 16)
-    return dtype == torch.bfloat16 and rows in (1, 16)
+    """Partial tiles with all rows and types; other shapes with the fewest and the most rows of one type."""
+    return shape == (70, 600) or served in [(1, torch.bfloat16), (16, torch.bfloat16)]
 
 
 @pytest.mark.parametrize(("shape", "served"), grid(is_usual, SHAPES, SERVED), ids=str)
