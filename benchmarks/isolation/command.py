@@ -24,6 +24,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from app.commands.options import Parser
@@ -59,9 +60,8 @@ def run(args: argparse.Namespace) -> int:
         names = [name for name in names if name not in left_out]
         paths = {name: write_checkpoint(name, Path(folder) / name) for name in CHANGES}
         measured = {name: Model(paths[name], CHANGES[name]["max_position_embeddings"]) for name in models}
-        found = all_rounds(measured, names, args.rounds, args.seconds)
-    if args.out is not None:
-        write_json(args.out, found)
+        keep = partial(write_json, args.out) if args.out is not None else lambda found: None
+        found = all_rounds(measured, names, args.rounds, args.seconds, keep)
     return report(found)
 
 
@@ -75,8 +75,10 @@ def obstacle(attack: Attack, no_addresses: str) -> str:
     return ""
 
 
-def all_rounds(models: dict[str, Model], names: list[str], num_rounds: int, seconds: float) -> Found:
-    """Measure all rows of all models in all rounds."""
+def all_rounds(
+    models: dict[str, Model], names: list[str], num_rounds: int, seconds: float, keep: Callable[[Found], None]
+) -> Found:
+    """Measure all rows of all models in all rounds; what is found so far is kept after each, which takes long."""
     found: dict[str, dict[str, list[dict[str, object] | str]]] = {}
     for name, model in models.items():
         found[name] = {row_name: [] for row_name in names}
@@ -84,6 +86,7 @@ def all_rounds(models: dict[str, Model], names: list[str], num_rounds: int, seco
             say = _saying(f"{name}, round {turn + 1} of {num_rounds}")
             for row_name, row in one_round(model, names, seconds, turn == num_rounds - 1, say).items():
                 found[name][row_name].append(row if isinstance(row, str) else row._asdict())
+            keep(found)
     return found
 
 

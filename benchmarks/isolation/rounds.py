@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,9 +34,11 @@ class Servers:
         self._model = model
         self._stack = ExitStack()
         self._open: tuple[object, ServerProcess] | None = None
+        self._starter = ThreadPoolExecutor(1)
+        self._prepared: Future[tuple[ServerProcess, ExitStack]] | None = None
 
     def of(self, setup: Setup) -> ServerProcess:
-        """Return the server of a setup; the one of another setup is closed.
+        """Return the server of a setup, perhaps the one that was prepared; the one of another setup is closed.
 
         Raises:
             RuntimeError: it does not start.
@@ -42,18 +46,37 @@ class Servers:
         if self._open is not None and self._open[0] == setup.server:
             return self._open[1]
         self.close()
-        path = self._model.path.with_name(setup.checkpoint) if setup.checkpoint else self._model.path
-        arguments = [str(path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
-        server = self._stack.enter_context(
-            serving(*arguments, *setup.options, is_log_read=setup.is_log_read, program=setup.program)
-        )
+        prepared, self._prepared = self._prepared, None
+        server, self._stack = self._start(setup) if prepared is None else prepared.result()
         self._open = setup.server, server
         return server
 
+    def prepare(self, setup: Setup) -> None:
+        """Begin to start the server that `of` is asked for next, while the open one ends."""
+        self._prepared = self._starter.submit(self._start, setup)
+
     def close(self) -> None:
-        """End the server, by force if need be."""
+        """End the open server, by force if need be."""
         self._open = None
         self._stack.close()
+
+    def close_all(self) -> None:
+        """End the prepared server, too."""
+        self.close()
+        with suppress(RuntimeError):
+            if self._prepared is not None:
+                self._prepared.result()[1].close()
+        self._starter.shutdown()
+
+    def _start(self, setup: Setup) -> tuple[ServerProcess, ExitStack]:
+        """Return a server, and what ends it."""
+        path = self._model.path.with_name(setup.checkpoint) if setup.checkpoint else self._model.path
+        arguments = [str(path), "--load-format", "dummy", "--kv-cache-memory", str(KV_CACHE_BYTES)]
+        with ExitStack() as stack:
+            server = stack.enter_context(
+                serving(*arguments, *setup.options, is_log_read=setup.is_log_read, program=setup.program)
+            )
+            return server, stack.pop_all()
 
 
 def one_round(
@@ -62,20 +85,26 @@ def one_round(
     """Measure all rows; what goes wrong is a sentence instead of a row, and the next row has a new server."""
     rows: dict[str, Row | str] = {}
     servers = Servers(model)
+    order = sorted(names, key=lambda name: ATTACKS[name].setup.server)
     try:
-        for name in sorted(names, key=lambda name: ATTACKS[name].setup.server):
+        for name, following in zip_longest(order, order[1:]):
             say(name)
-            rows[name] = row = one_row(servers, model.context, name, seconds, is_last)
+            rows[name] = row = one_row(servers, model.context, name, seconds, is_last, following)
             print(f"  {row}", file=sys.stderr)
             if is_last or isinstance(row, str):
                 servers.close()
     finally:
-        servers.close()
+        servers.close_all()
     return rows
 
 
-def one_row(servers: Servers, context: int, name: str, seconds: float, is_last: bool) -> Row | str:
-    """Measure a row; in the last round look at the server's memory and end. Return a sentence if something fails."""
+def one_row(
+    servers: Servers, context: int, name: str, seconds: float, is_last: bool, following: str | None = None
+) -> Row | str:
+    """Measure a row; in the last round look at the server's memory and end, while that of the `following` row starts.
+
+    Return a sentence if something fails.
+    """
     server: ServerProcess | None = None
     row: Row | None = None
     try:
@@ -83,7 +112,11 @@ def one_row(servers: Servers, context: int, name: str, seconds: float, is_last: 
         row, growth = asyncio.run(measure(server, context, name, seconds))
         # Answers that their clients can come back to go on, and a server ends when they have.
         asyncio.run(until_idle(server.client(METRICS_S, ATTACKS[name].setup.good_key)))
-        return row._replace(**end(server, growth)._asdict()) if is_last else row
+        if not is_last:
+            return row
+        if following is not None:
+            servers.prepare(ATTACKS[following].setup)
+        return row._replace(**end(server, growth)._asdict())
     except FAILURES as error:
         notes = [*getattr(error, "__notes__", []), *([] if row is None else [str(row)])]
         return "; ".join([why(server, error), *notes])

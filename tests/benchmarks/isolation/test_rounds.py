@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.isolation.row import Row
 from benchmarks.isolation.setups import EXPERTS, KEYS, NO_KEY, PLAIN, SLOW_DISK, UNREAD_LOG
 from benchmarks.server_process import ServerProcess
 
+HANG_S = 60.0
 MODEL = Model(Path("model"), 4096)
 ROW = Row(0.01, 0.02, 0.01, 0.02, 0.1, 0.1, 0.1, 0.01, 0, 100, {})
 
@@ -78,6 +80,43 @@ def test_in_the_last_round_each_row_has_a_server_of_its_own(started, monkeypatch
     row = ROW._replace(kept_bytes=5, back_s=0.5, exit_s=1.0) if is_last else ROW
     assert list(rows.values()) == [row] * 3
     assert len(started.options) == started.num_ended == num_servers
+
+
+def test_the_next_server_starts_while_the_last_one_ends(started, monkeypatch):
+    """Which takes seconds for each of two hundred rows."""
+    num_started: list[int] = []
+
+    def wait_for_next(*_: object) -> Ending:
+        deadline = time.monotonic() + HANG_S
+        while len(started.options) <= started.num_ended + 1 < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        num_started.append(len(started.options))
+        return Ending(5, 0.5, 1.0)
+
+    monkeypatch.setattr(rounds, "measure", _row)
+    monkeypatch.setattr(rounds, "until_idle", _nothing)
+    monkeypatch.setattr(rounds, "end", wait_for_next)
+    assert len(one_round(MODEL, ["idle", "brackets", "digits"], 1.0, True, Mock())) == 3
+    assert num_started == [2, 3, 3]
+
+
+def test_a_prepared_server_is_ended_when_no_row_wants_it(started: Started):
+    servers = Servers(MODEL)
+    servers.of(PLAIN)
+    servers.prepare(KEYS)
+    servers.close_all()
+    assert started.num_ended == 2
+
+
+def test_a_prepared_server_that_does_not_start_fails_its_row(monkeypatch):
+    monkeypatch.setattr(rounds, "serving", Mock(side_effect=RuntimeError("it did not start")))
+    servers = Servers(MODEL)
+    servers.prepare(PLAIN)
+    with pytest.raises(RuntimeError, match="it did not start"):
+        servers.of(PLAIN)
+    servers.prepare(PLAIN)
+    servers.close_all()
 
 
 def test_a_row_whose_server_dies_is_a_sentence_and_the_next_row_has_another_server(started: Started):
