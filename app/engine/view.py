@@ -2,7 +2,7 @@
 
 A copy is all that the engine does. Whole pictures are made, now and then, so nothing that changes the books has to tell
 of it. The rate follows the cost: a picture that took t seconds of processor time, with the records in it, is followed
-by the next after 150 t at the earliest, so watching costs about one per cent, however many blocks and requests there
+by the next after 200 t at the earliest, so watching costs less than one per cent, however many blocks and requests there
 are, and a machine that is busy with other things shows as much as an idle one.
 """
 
@@ -23,7 +23,7 @@ from app.runtime.clock import Clock, thread_time
 
 MIN_INTERVAL_S = 0.1
 """The least time from one picture to the next: nobody sees more than ten a second."""
-COST_TIMES = 150
+COST_TIMES = 200
 """The time from one picture to the next is at least this many times what the first one took: a picture also costs what
 cannot be measured in it, such as the books that are no longer in the processor's caches.
 """
