@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from app.commands.measuring.machine import describe_run
 from app.commands.options import Parser
@@ -115,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
 def save(file: Path | None, found: Mapping[str, object], checks: Mapping[str, Checked]) -> None:
     """Write what was found, if there is a file for it, over what is there; what was not measured now stays."""
     if file is not None:
-        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"benchmark": "soak"}
+        before: dict[str, Any] = {"benchmark": "soak"}
+        if file.exists():
+            before = json.loads(file.read_text(encoding="utf-8"))
         checked = {**before.pop("checks", {}), **{name: one._asdict() for name, one in checks.items()}}
         in_order = {name: checked[name] for name in PROMISES if name in checked}
         write_json(file, {**before, **found, "checks": in_order})
