@@ -63,6 +63,7 @@ PATTERNS = {
     "app.text.grammar.gbnf._COUNT": ("finditer", CLIENT),
     "app.text.grammar.gbnf._LARK": ("search", CLIENT),
     "app.text.grammar.gbnf._TEXTS": ("sub", CLIENT),
+    "app.text.grammar.lark_rules._BRACKET": ("match", CLIENT),
     "app.text.grammar.lark_rules._HEAD": ("match", CLIENT),
     "app.text.grammar.lark_rules._OPTIONS": ("match", CLIENT),
     "app.text.grammar.lark_rules._TOKEN": ("match", CLIENT),
