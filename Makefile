@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-# Processes of the tests, two more than there are cores, since many wait for servers; one takes up to 3 GB.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Processes of the tests, four more than there are cores, since many wait for servers; one takes up to 3 GB.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 4)
 
 setup: .venv/.kernels  ## Make .venv with the plain package, compile the CPU kernels
 

@@ -1,7 +1,7 @@
 """A plugin of pytest that runs the files that take longest first: `pytest -p tests.longest_first`.
 
-Processes take whole files in this order (see `tests.forked_workers`), and so none works on a long file when the others
-have nothing more to do.
+Processes take whole files in this order (see `tests.forked_workers`), and so none works on a long file, or waits for a
+server, when the others have nothing more to do.
 """
 
 from __future__ import annotations
@@ -35,13 +35,20 @@ LONGEST = (
     "tests/engine/execute/gpu/test_served_steps.py",
     "tests/engine/execute/gpu/test_precompilation.py",
 )
+# A test in these folders has a browser or a server, or starts programs: few of them take as long as hundreds of others.
+SLOW_FOLDERS = ("tests/e2e/", "tests/server/", "tests/regressions/", "tests/commands/", "tests/benchmarks/")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, then those with the most tests; the order inside of a file stays."""
+    """Put the longest files first, then the slow folders, in both those with the most tests; a file keeps its order."""
     sizes = Counter(file_of(item) for item in items)
-    items.sort(key=lambda item: (file_of(item) not in LONGEST, -sizes[file_of(item)]))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        name = file_of(item)
+        return name not in LONGEST, not name.startswith(SLOW_FOLDERS), -sizes[name]
+
+    items.sort(key=place)
 
 
 def file_of(item: pytest.Item) -> str:

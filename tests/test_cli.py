@@ -119,6 +119,7 @@ def test_version(capsys):
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
         (("serve", "--kv-cache-memory", "9" * 400), "--kv-cache-memory"),
         (("generate",), "PROMPT"),
+        (("generate", " "), "the prompt is empty; write a question"),
         (("generate", "x", "--temperature", "hot"), "--temperature"),
         (("generate", "x", "--temperature", "3"), "temperature"),
         (("chat", "--ws"), "--url"),

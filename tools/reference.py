@@ -127,7 +127,8 @@ def errors_page() -> str:
     rows = set()
     for _, kind in inspect.getmembers(errors, inspect.isclass):
         if _is_listed(kind) and not any(_is_listed(base) and _wire(base) == _wire(kind) for base in kind.__mro__[1:]):
-            rows.add((*_wire(kind), str(kind.__doc__).strip().splitlines()[0]))
+            paragraph, _, _ = str(kind.__doc__).partition("\n\n")
+            rows.add((*_wire(kind), " ".join(paragraph.split())))
     lines = [f"| `{code}` | {http} | `{type}` | {when} |" for http, code, type, when in sorted(rows)]
     return MADE.format(source="app/contract/errors.py") + _ERRORS_HEAD + "\n".join(lines) + "\n"
 

@@ -28,7 +28,7 @@ is off, too.
   acts on `LLM.generate` and `LLM.chat` without `sampling_params`, and on `max_tokens=None`: `SamplingParams` that say
   nothing have 16, as vLLM's do.
 - `do_sample: false` in generation_config.json is temperature 0. Its `max_new_tokens` is no
-  default: it lets an answer with `context_share` be longer than that share.
+  default: it lets an answer with [`context_share`](http.md#bodies) be longer than that share.
 - Beam search samples nothing, so no default acts on it.
 
 `quire serve` prints them when it is ready (`sampling defaults: temperature 0.2, top-p 0.9 (recommended by its

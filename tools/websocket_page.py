@@ -77,11 +77,12 @@ SERVER_FRAMES = (
     ),
     Frame(
         "accepted",
-        "id, stream, model, ttl_s, n, after, durable",
+        "id, stream, model, ttl_s, n, after, durable, recovered?",
         "The answer to `start` and `resume`: the request is submitted, and its answer read. `stream` is the server's "
         "id for the stream, `ttl_s` how long it is kept while nobody reads it (0: it ends with the socket, also where "
         "there was no memory to keep it), `n` the number of choices, `after` the position of this reader in each. "
-        "`durable` says whether the answer outlives the server's process ([journal](../durable.md)).",
+        "`durable` says whether the answer outlives the server's process ([journal](../durable.md)); `recovered` is "
+        "there, and true, where it went on in another process that may choose other tokens.",
     ),
     Frame(
         "progress",

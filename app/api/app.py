@@ -22,6 +22,7 @@ from app.api.http.error_response import handle_http_exception, handle_quire_erro
 from app.api.http.error_shape import ErrorShapes
 from app.api.http.middleware import METRICS_PATH, RequestChecks, Trace, allowed_hosts, check_host, check_key
 from app.api.http.other_paths import is_named
+from app.api.http.request_turns import RequestTurns
 from app.api.http.socket_opening import saying_where
 from app.api.routes.engine_events import EVENTS_PATH, EngineEvents
 from app.api.routes.live_socket import live_endpoint
@@ -99,7 +100,7 @@ def create_app(
     trace = Middleware(Trace, clock=monotonic, log=log, shapes=shapes)
     app = Starlette(
         routes=routes,
-        middleware=[trace, *cors, Middleware(RequestChecks, checks=checks)],
+        middleware=[trace, Middleware(RequestTurns), *cors, Middleware(RequestChecks, checks=checks)],
         exception_handlers={QuireError: handle_quire_error, HTTPException: handle_http_exception},
         lifespan=_lifespan,
     )

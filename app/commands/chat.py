@@ -8,6 +8,7 @@ import contextlib
 import sys
 from functools import partial
 
+from app.checkpoint.checkpoint_folder import EMBEDDED
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.history import History
@@ -28,6 +29,7 @@ from app.config.settings import settings
 from app.contract.errors import ConfigurationError
 from app.contract.sampling_params import SamplingParams
 
+OF_GUIDE = "It knows Quire alone, and answers in English."
 GREETING = "Ask a question. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the chat."
 
 
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         is_interactive = sys.stdin.isatty()
         dialog = Dialog(responder, new_screen(), Conversation(args.system or ""), is_interactive=is_interactive)
         if is_interactive:
-            dialog.greet(GREETING)
+            dialog.greet(f"{OF_GUIDE}\n{GREETING}" if responder.model.name == EMBEDDED else GREETING)
             dialog.run(stack.enter_context(contextlib.closing(typed_questions(History(), dialog.say))))
         else:
             dialog.run(piped_questions())

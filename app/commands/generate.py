@@ -11,6 +11,7 @@ from app.commands.dialog.screens import plain_screen
 from app.commands.dialog.shown_answer import ShownAnswer
 from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.config.unicode_text import as_unicode, keep_invalid_bytes
+from app.contract.errors import ConfigurationError
 from app.contract.sampling_params import SamplingParams
 
 
@@ -28,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     config = read_config(args)
     sampling = {"max_tokens": None, **read_sampling(args)}
     prompt = _read_prompt() if args.prompt == "-" else args.prompt
+    if not args.raw and not prompt.strip():
+        raise ConfigurationError("the prompt is empty; write a question, or `-` to read one from standard input")
     from app.commands.answers.local import LocalModel
 
     with asyncio.Runner() as runner, contextlib.closing(LocalModel(config, runner)) as model:

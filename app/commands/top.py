@@ -15,6 +15,8 @@ from app.commands.watching.figures_screen import FiguresScreen, FullScreen, Line
 from app.commands.watching.figures_stream import FiguresStream
 from app.commands.watching.quit_key import quit_key
 from app.config.base_url import read_base_url
+from app.contract.engine_figures import MAX_INTERVAL_S, MIN_INTERVAL_S
+from app.contract.errors import ConfigurationError
 from app.streaming.background import Background
 
 _URL = "http://127.0.0.1:8000"
@@ -22,6 +24,7 @@ _URL = "http://127.0.0.1:8000"
 
 def add_options(parser: Parser) -> None:
     """Add the server, its key and the interval."""
+    parser.usage = "quire top [OPTIONS]"
     parser.add_argument("--url", metavar="URL", default=_URL, help=f"URL of a running server (default {_URL}).")
     parser.add_argument(
         "--api-key",
@@ -36,6 +39,11 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show figures until the user quits with `q` or Ctrl-C; without a terminal, one line for each until Ctrl-C."""
     url = read_base_url(args.url, "--url")
+    if not MIN_INTERVAL_S <= args.interval <= MAX_INTERVAL_S:
+        raise ConfigurationError(
+            f"--interval is {args.interval:g}; it must be a number of seconds from {MIN_INTERVAL_S:g} to "
+            f"{MAX_INTERVAL_S:g}."
+        )
     stream = FiguresStream(url, read_key(args.api_key), args.interval)
     if sys.stdin.isatty() and sys.stdout.isatty():
         with FullScreen(str(url), Console()) as screen:

@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from app.contract.engine_status import EngineState
 
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 60.0
+"""From figures to figures, in seconds, as a client of the route may ask for."""
+
 
 class BlockFigures(msgspec.Struct, frozen=True):
     """The blocks of the KV cache, each in one state; as `quire_kv_blocks`."""

@@ -113,7 +113,8 @@ class ModelInfo:
     `hidden_size` is the length of the hidden states that can be read; 0 if the device cannot. `pooling` is the kind of
     embeddings by default. `answer_tokens` is how long answers may be by the model's files, None if they do not say
     it: it matters only for a share of the context, see `DefaultLength`. `experts` are how many a layer has, and how
-    many of them compute a token; None: the model has none.
+    many of them compute a token; None: the model has none. `kernels` are which compute: with others the same request
+    may get other tokens; None: also with the same ones, as on a GPU without `--deterministic`.
     """
 
     name: str
@@ -134,6 +135,7 @@ class ModelInfo:
     pooling: PoolingKind = PoolingKind.MEAN
     answer_tokens: int | None = None
     experts: tuple[int, int] | None = None
+    kernels: str | None = None
 
     def without_thinking(self) -> ModelInfo:
         """Return the same with the sampling defaults of answers before which the model is told not to think."""

@@ -97,7 +97,8 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
 class LiveShare(msgspec.Struct, frozen=True, array_like=True):
     """A group's part of a step: `[n, prompt, decode, accepted]`.
 
-    Those of other accounts are one share of owner 0 with `--live-view own`, their prompt tokens in whole blocks.
+    Those of other accounts are one share of owner 0, their prompt tokens in whole blocks: all with `--live-view own`,
+    with `all` those whose request is in no group of the message.
     """
 
     n: Annotated[int, Meta(description="the number of the group")]

@@ -340,6 +340,7 @@ def _model_info(config: Config, model: OpenedModel, limits: SchedulerLimits, bac
         pooling=files.pooling,
         answer_tokens=files.answer_tokens,
         experts=None if spec.experts is None else (spec.experts.count, spec.experts.per_token),
+        kernels=backend.kernels if backend.is_on_host or config.model.deterministic else None,
     )
 
 

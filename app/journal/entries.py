@@ -41,6 +41,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
         vocabulary: identifies all that tokens are read with; empty in older journals.
         is_parsed: whether reasoning or calls are read from the answer.
         arrived: when its requests came, which their deadlines count from; 0 in older journals.
+        kernels: which chose its tokens, if they choose the same ones again; None in older journals.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     vocabulary: bytes = b""
     is_parsed: bool = False
     arrived: float = 0.0
+    kernels: str | None = None
 
 
 class Delta(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -109,7 +111,7 @@ class Told(msgspec.Struct, array_like=True):
     """A part of an answer that was told, or all of it: its deltas, ends, and its own end if it came.
 
     `state` is the state of the answer; `failure` is why it is incomplete, if it is. What was written together is in
-    `columns`, `deltas` came behind that.
+    `columns`, `deltas` came behind that. With `is_recovered` it went on where other tokens might come than before.
     """
 
     deltas: list[Delta] = []
@@ -117,6 +119,7 @@ class Told(msgspec.Struct, array_like=True):
     state: str = "running"
     failure: ErrorInfo | None = None
     columns: list[Columns] = []
+    is_recovered: bool = False
 
     def add(self, later: Told) -> None:
         """Add what was told later."""

@@ -35,6 +35,8 @@ class Accepted(NamedTuple):
     Attributes:
         last_numbers: those of the last tokens before `after`, for a client that has some.
         ttl_s: the seconds that it is kept without a reader, 0 if it is not kept.
+        is_durable: whether it outlives the process.
+        is_recovered: whether it went on after a restart where other tokens might come than before.
     """
 
     stream: str
@@ -43,12 +45,14 @@ class Accepted(NamedTuple):
     last_numbers: Sequence[int] = ()
     ttl_s: float = 0
     is_durable: bool = False
+    is_recovered: bool = False
 
 
 def accepted(client_id: str, what: Accepted) -> str:
     """Return the frame that says which stream is read, and from where."""
     kept = {"ttl_s": what.ttl_s, "n": len(what.after), "after": what.after, "durable": what.is_durable}
-    return make("accepted", id=client_id, stream=what.stream, model=what.model, **kept)
+    recovered = {"recovered": True} if what.is_recovered else {}
+    return make("accepted", id=client_id, stream=what.stream, model=what.model, **kept, **recovered)
 
 
 ToolPieces = Sequence[Mapping[str, object]]

@@ -27,6 +27,7 @@ from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
 from benchmarks.checkpoints import CHANGES, write_checkpoint
 from benchmarks.figures import write_json
+from benchmarks.hostile.outcomes import Outcomes
 from benchmarks.hostile.search import Search, Tried
 from benchmarks.hostile.sources import LANGUAGES
 from benchmarks.isolation.attack_table import QUIET
@@ -45,17 +46,23 @@ BESIDE_S = 0.5
 
 
 class Result(NamedTuple):
-    """The good client with nothing beside and beside the search, what took longest, and what may not be."""
+    """The good client with nothing beside and beside the search, what was accepted, took longest, and may not be."""
 
     quiet: Row
     row: Row
+    outcomes: Outcomes
     costliest: list[Tried]
     faults: list[str]
 
     def as_json(self) -> dict[str, object]:
         """Return it for `--out`."""
-        costliest = [tried._asdict() for tried in self.costliest]
-        return {"quiet": self.quiet._asdict(), "row": self.row._asdict(), "costliest": costliest, "faults": self.faults}
+        return {
+            "quiet": self.quiet._asdict(),
+            "row": self.row._asdict(),
+            "outcomes": self.outcomes._asdict(),
+            "costliest": [tried._asdict() for tried in self.costliest],
+            "faults": self.faults,
+        }
 
 
 def add_options(parser: Parser) -> None:
@@ -99,7 +106,7 @@ def search(server: ServerProcess, language: str, num_requests: int, seed: int) -
     kept, back_s = memory_back(server, growth, 1e6 * limits("isolation")["memory kept after a minute"].value)
     exit_s = asyncio.run(_terminate_beside(server, attacker))
     row = row._replace(kept_bytes=kept, back_s=back_s, exit_s=max(0.0, exit_s - DRAIN_S))
-    return Result(quiet, row, list(attacker.costliest()), attacker.faults)
+    return Result(quiet, row, attacker.outcomes(), list(attacker.costliest()), attacker.faults)
 
 
 async def _terminate_beside(server: ServerProcess, attacker: Search) -> float:
@@ -122,4 +129,6 @@ def report(found: Mapping[str, Result], faults: list[str]) -> int:
         rows.append([language, *(number(figures[each.field] / each.unit) for each in COLUMNS), answers])
     heads = ["language", *(each.head.replace("`", "") for each in COLUMNS), "answers"]
     print("\n".join(table(own_terminal(), heads, rows)))
+    for language, result in found.items():
+        print(f"{language}: {result.outcomes}")
     return conclude(held, faults)

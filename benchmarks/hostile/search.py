@@ -9,12 +9,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks.api_client import ApiClient
+from benchmarks.api_client import ApiClient, Body
 from benchmarks.hostile.genes import Genes, changed
+from benchmarks.hostile.outcomes import Outcomes, outcomes
 from benchmarks.hostile.sources import request
 from benchmarks.isolation.memory import resident_of_tree
 from benchmarks.server_process import ServerProcess, local_target
@@ -36,12 +38,14 @@ class Tried(NamedTuple):
     Attributes:
         num_bytes: the most, of the server and its children; of requests at the same time all.
         status: of HTTP; 0 where there was no answer.
+        error: what the server says is wrong; empty where nothing is.
     """
 
     genes: tuple[int, ...]
     seconds: float
     num_bytes: int
     status: int
+    error: str = ""
 
 
 class Search:
@@ -85,19 +89,24 @@ class Search:
         """Return those that took longest, the longest first."""
         return heapq.nlargest(NUM_KEPT, self.tried, key=lambda tried: tried.seconds)
 
+    def outcomes(self) -> Outcomes:
+        """Return what became of the grammars."""
+        return outcomes(tried.error for tried in self.tried)
+
     async def _attack(self) -> None:
         while self._num_left:
             self._num_left -= 1
             genes = Genes(self._next_genes(), self._random)
             fields = request(self._language, genes, self._letter_id)
-            seconds, num_bytes, status = await self._send(fields)
-            self.tried.append(Tried(tuple(genes.taken), seconds, num_bytes, status))
+            seconds, num_bytes, answer = await self._send(fields)
+            status, error = (0, "no answer") if answer is None else (answer.status, _error(answer))
+            self.tried.append(Tried(tuple(genes.taken), seconds, num_bytes, status, error))
             if status not in (200, 400, 429):
                 self.faults.append(f"status {status} after {seconds:.1f} s: {orjson.dumps(fields)[:2000].decode()}")
 
     async def _repeat(self, numbers: Sequence[int]) -> None:
         fields = request(self._language, Genes(numbers, self._random), self._letter_id)
-        while (await self._send(fields))[-1]:
+        while (await self._send(fields))[-1] is not None:
             pass
 
     def _next_genes(self) -> Sequence[int]:
@@ -108,16 +117,25 @@ class Search:
         parents = [*self.costliest(), *largest]
         return changed(self._random.choice(parents).genes, self._random.choice(parents).genes, self._random)
 
-    async def _send(self, fields: dict[str, Any]) -> tuple[float, int, int]:
-        """Return the seconds until the answer, the most memory meanwhile, and its status."""
+    async def _send(self, fields: dict[str, Any]) -> tuple[float, int, Body | None]:
+        """Return the seconds until the answer, the most memory meanwhile, and the answer, if there was one."""
         client = ApiClient(local_target(self._server.port, source=str(next(self._addresses))), TIMEOUT_S)
         began, num_bytes = time.perf_counter(), 0
-        answer = asyncio.create_task(client.post(CHAT, fields))
-        while not answer.done():
+        sending = asyncio.create_task(client.post(CHAT, fields))
+        while not sending.done():
             num_bytes = max(num_bytes, resident_of_tree(self._server.pid))
-            await asyncio.wait([answer], timeout=LOOK_EVERY_S)
-        try:
-            status = answer.result().status
-        except (OSError, EOFError, TimeoutError):
-            status = 0
-        return time.perf_counter() - began, num_bytes, status
+            await asyncio.wait([sending], timeout=LOOK_EVERY_S)
+        answer = None
+        with suppress(OSError, EOFError, TimeoutError):
+            answer = sending.result()
+        return time.perf_counter() - began, num_bytes, answer if answer is not None and answer.status else None
+
+
+def _error(answer: Body) -> str:
+    """Return what an answer says is wrong, as OpenAI's errors do, or what there is; empty of a good one."""
+    if answer.status == 200:
+        return ""
+    try:
+        return str(orjson.loads(answer.content)["error"]["message"])
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return answer.content.decode(errors="replace") or f"status {answer.status}"

@@ -3,8 +3,8 @@
 `python -m benchmarks live [--repeat N] [--only NAMES]` writes `results/live.json`, of `served`
 `results/live_served.json`, and exits 1 when a figure misses its limit. Linux.
 
-In each repeat somebody watches and nobody does, in turns: on, off, off, on. What is compared is the processor time of
-threads for a token, which other programs affect least; the time between tokens is reported.
+Somebody watches and nobody does, in turns. What is compared is the processor time of threads for a token, which other
+programs affect least; the time between tokens is reported.
 
     guide    an engine in this process decodes 32 sequences of the embedded model
     s135     32 sequences of that shape, random weights
@@ -25,7 +25,7 @@ from app.observe.terminal import own_terminal
 from app.runtime.gc_tuning import freeze_after_startup
 from benchmarks.figures import RESULTS, write_json
 from benchmarks.limits import conclude
-from benchmarks.live import engine_cells, served
+from benchmarks.live import engine_cells, served, unit_costs
 from benchmarks.live.engine_cells import CELLS, Found
 from benchmarks.live.report import (
     engine_json,
@@ -37,10 +37,12 @@ from benchmarks.live.report import (
     served_verdicts,
 )
 from benchmarks.live.served import CHROMIUM, NUM_WATCHERS, Served
+from benchmarks.live.unit_costs import UnitCosts
 from benchmarks.options import chosen
 from benchmarks.stopping import stopped_by_signals
 
 SERVED = "served"
+NO_COSTS = UnitCosts(0.0, {})
 
 
 def add_options(parser: Parser) -> None:
@@ -54,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write the figures, and judge the medians."""
     names = chosen(args.only, [*CELLS, SERVED], "only")
     cells = measure_cells([name for name in names if name in CELLS], args.repeat)
-    beside = measure_served(args.repeat) if SERVED in names else {}
+    beside, costs = measure_served(args.repeat) if SERVED in names else ({}, NO_COSTS)
     judged = engine_verdicts(cells)
     if cells:
         print(*engine_table(cells, own_terminal()), sep="\n")
         figures = {name: engine_json(found, judged[name]) for name, found in cells.items()}
         _write("live", args.repeat, {"cells": figures})
     if beside:
-        print(*served_table(beside, own_terminal()), sep="\n")
-        _write("live_served", args.repeat, {"beside": {name: served_json(found) for name, found in beside.items()}})
+        print(*served_table(beside, costs, own_terminal()), sep="\n")
+        figures = {name: served_json(name, found, costs) for name, found in beside.items()}
+        _write("live_served", args.repeat, {"picture": costs._asdict(), "beside": figures})
     verdicts = [*judged.values(), *served_verdicts(beside)]
     print(*verdicts, sep="\n")
     return conclude(verdicts, faults(beside))
@@ -79,13 +82,14 @@ def measure_cells(names: Sequence[str], repeats: int) -> dict[str, Found]:
     return found
 
 
-def measure_served(repeats: int) -> dict[str, Served]:
-    """Measure a server beside its watchers."""
+def measure_served(repeats: int) -> tuple[dict[str, Served], UnitCosts]:
+    """Measure what pictures take with nothing beside, and a server beside its watchers."""
     names = served.available([*NUM_WATCHERS, CHROMIUM])
     if CHROMIUM not in names:
         print(f"{CHROMIUM} is left out: `make dev` brings one, and playwright, which drives it.")
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder, stopped_by_signals():
-        return served.measure(names, repeats, Path(folder))
+        costs = unit_costs.measure(Path(folder))
+        return served.measure(names, repeats, Path(folder)), costs
 
 
 def _write(name: str, repeats: int, figures: dict[str, object]) -> None:

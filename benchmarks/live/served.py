@@ -1,91 +1,85 @@
 """What watchers cost the engine thread and the event loop of `quire serve`, for each token.
 
-32 streams of server-sent events are read by a process of clients, turn after turn, with watchers and with nobody. The
-times of the server's threads are read from the system, before and after a turn, when all of them sleep. The model has
-one thread: with several, the engine thread's part of a step would depend on who else has the cores.
+32 streams of server-sent events go on all the time in one server, whose clients are a process of their own. Turns of
+two seconds follow each other: with nobody, with a watcher, with one that reads nothing, with 16, and the same back. So
+each kind has been as early as late, and a machine that becomes faster or slower changes all of them alike. A round is
+compared within itself; each begins with another kind.
+
+The model has one thread: with several, the engine thread's part of a step would depend on who else has the cores.
 
     a watcher       reads and decodes in a process of its own, and draws nothing
     16 watchers     the same, as many as may watch
     a stalled one   reads nothing
-    Chromium        draws the engine on the same cores: the time between tokens is reported
+    Chromium        draws the engine on the same cores, in rounds of its own: the time between tokens is reported
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from app.commands.measuring.workload import Workload
 from app.streaming.live.live_room import MAX_WATCHERS
-from benchmarks.cpu.cells import draw_prompts
-from benchmarks.gpu.serving import ask
-from benchmarks.live.engine_cells import ORDER
+from benchmarks.live.spent import Spent
 from benchmarks.live.watching import Watch, Watched, chromium, find_chromium, watcher_process
 from benchmarks.server_process import ServerProcess, listening
-from benchmarks.threads import threads_of
+from benchmarks.side import Program, with_checkout
 
+NOBODY = "nobody"
 WATCHER, WATCHERS, STALLED, CHROMIUM = "a watcher", f"{MAX_WATCHERS} watchers", "a stalled one", "Chromium"
-NUM_WATCHERS = {WATCHER: 1, WATCHERS: MAX_WATCHERS, STALLED: 1}
-NUM_STREAMS, NUM_PROMPT, NUM_NEW = 32, 64, 1000
-VOCAB_SIZE = 3072  # those of `guide` behind them are not needed
-ENGINE, ENCODER = "quire-engine", "quire-live_0"  # threads of the server
+NUM_WATCHERS = {WATCHER: 1, STALLED: 1, WATCHERS: MAX_WATCHERS}
+NUM_STREAMS, NUM_NEW = 32, 1000
+TURN_S = 2.0
+SETTLE_S = 0.4
+"""From when those who watch have a picture to the turn; a stalled one's buffers are full then."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-
-
-class Spent(NamedTuple):
-    """Processor seconds of a server's engine thread, event loop, and thread that encodes pictures."""
-
-    engine_s: float = 0.0
-    loop_s: float = 0.0
-    encoder_s: float = 0.0
-
-    @classmethod
-    def by(cls, pid: int) -> Spent:
-        """Return the times of a server so far."""
-        threads = [*threads_of(pid)]
-        named = {name: sum(one.running_s for one in threads if one.name == name) for name in (ENGINE, ENCODER)}
-        return cls(named[ENGINE], sum(one.running_s for one in threads if one.is_first), named[ENCODER])
-
-    def since(self, before: Spent) -> Spent:
-        """Return the seconds since then."""
-        return Spent(*(now - then for now, then in zip(self, before, strict=True)))
+ANSWER_S = 600.0  # on a busy machine
+ENGINE_AND_LOOP = ("engine_s", "loop_s")
 
 
 class Turn(NamedTuple):
-    """The streams of one turn, from the first request to the last token.
+    """Two seconds of the streams.
 
     Attributes:
+        num_tokens: of all streams.
         p99_ms: between tokens, of all streams.
-        watched: what watchers have received.
+        watched: what watchers have received, in a time that is somewhat longer.
     """
 
     spent: Spent
+    num_tokens: float
     seconds: float
     p99_ms: float
     watched: Watched
 
+    @property
+    def num_messages(self) -> float:
+        """How many messages all watchers have received in the turn."""
+        return self.watched.messages_per_s * self.seconds
 
-class Repeat(NamedTuple):
-    """The turns of one repeat with watchers, and those with nobody: as many."""
+
+class Pair(NamedTuple):
+    """The turns of one round with some watchers, and those with nobody: as many."""
 
     on: Sequence[Turn]
     off: Sequence[Turn]
 
     def more(self, *fields: str) -> float:
         """Return how much more processor time these threads have taken for a token, as a share."""
-        return _seconds(self.on, fields) / _seconds(self.off, fields) - 1
+        return _token_s(self.on, fields) / _token_s(self.off, fields) - 1
 
     @property
     def message_ms(self) -> float:
         """Milliseconds that the event loop has taken for a message; 0 if the messages are not known."""
-        num_messages = sum(turn.watched.num_messages for turn in self.on)
-        more_s = _seconds(self.on, ["loop_s"]) - _seconds(self.off, ["loop_s"])
-        return 1000 * more_s / num_messages if num_messages else 0.0
+        num_messages = sum(turn.num_messages for turn in self.on)
+        more_s = _token_s(self.on, ["loop_s"]) - _token_s(self.off, ["loop_s"])
+        return 1000 * more_s * sum(turn.num_tokens for turn in self.on) / num_messages if num_messages else 0.0
 
 
 @dataclass
@@ -93,28 +87,28 @@ class Served:
     """All that was measured beside some watchers."""
 
     num_watchers: int
-    repeats: list[Repeat] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
 
     @property
     def watched(self) -> list[Turn]:
         """The turns with watchers."""
-        return [turn for repeat in self.repeats for turn in repeat.on]
+        return [turn for pair in self.pairs for turn in pair.on]
 
     @property
     def unwatched(self) -> list[Turn]:
         """The turns with nobody."""
-        return [turn for repeat in self.repeats for turn in repeat.off]
+        return [turn for pair in self.pairs for turn in pair.off]
 
     @property
     def token_us(self) -> list[float]:
         """Microseconds of engine thread and event loop for a token, of each turn with nobody: how much turns differ."""
-        return [1e6 * (turn.spent.engine_s + turn.spent.loop_s) / NUM_STREAMS / NUM_NEW for turn in self.unwatched]
+        return [1e6 * _token_s([turn], ENGINE_AND_LOOP) for turn in self.unwatched]
 
     @property
     def encoding_ms(self) -> list[float]:
         """Milliseconds of the encoder for a picture, of each turn; none if their number is not known."""
         return [
-            1000 * turn.spent.encoder_s / turn.watched.num_pictures
+            1000 * turn.spent.encoder_s / (turn.watched.pictures_per_s * turn.seconds)
             for turn in self.watched
             if turn.watched.num_pictures
         ]
@@ -126,26 +120,48 @@ class Served:
         return [1000 * one.reading_s / one.num_messages for one in watched]
 
     @property
+    def token_s(self) -> float:
+        """Processor seconds of engine thread and event loop for a token, with nobody."""
+        return _token_s(self.unwatched, ENGINE_AND_LOOP)
+
+    @property
+    def pictures_per_token(self) -> float:
+        """Pictures for a token, in the turns with watchers; 0 if their number is not known."""
+        num_pictures = sum(turn.watched.pictures_per_s * turn.seconds for turn in self.watched)
+        return num_pictures / sum(turn.num_tokens for turn in self.watched)
+
+    @property
     def bytes_per_s(self) -> list[float]:
         """Bytes a second for each watcher, of each turn."""
-        return [turn.watched.num_bytes / turn.seconds / self.num_watchers for turn in self.watched]
+        return [turn.watched.bytes_per_s / self.num_watchers for turn in self.watched]
 
 
 def measure(names: Sequence[str], repeats: int, folder: Path) -> dict[str, Served]:
-    """Measure beside each of these watchers in every repeat, and print a line for each. Blocks."""
+    """Measure beside each of these watchers, and print a line for each round. Blocks.
+
+    A repeat is as many rounds as there are kinds that take turns: each has then been at every place.
+    """
     found = {name: Served(NUM_WATCHERS.get(name, 1)) for name in names}
     with _serving(folder) as server, ExitStack() as stack:
-        ways = _ways(server, names, folder, stack)
-        _turn(server, None, folder)  # warms up, and leaves the prompts in the prefix cache for all turns
-        for number in range(repeats):
-            for name, watch in ways.items():
-                turns = [(is_on, _turn(server, watch if is_on else None, folder)) for is_on in ORDER]
-                on, off = ([turn for was_on, turn in turns if was_on is is_on] for is_on in (True, False))
-                repeat = Repeat(on, off)
-                found[name].repeats.append(repeat)
-                more = 100 * repeat.more("engine_s", "loop_s")
-                print(f"{number + 1}/{repeats} beside {name}: {more:+.2f} % of processor time", flush=True)
+        streams = stack.enter_context(_streaming(server, folder))
+        for ways in _ways(server, names, folder, stack):
+            kinds = [NOBODY, *ways]
+            for number in range(repeats * len(kinds)):
+                turns: dict[str, list[Turn]] = {kind: [] for kind in kinds}
+                for kind in order(kinds, number):
+                    turns[kind].append(_turn(streams, ways.get(kind)))
+                for name in ways:
+                    found[name].pairs.append(Pair(turns[name], turns[NOBODY]))
+                more = (f"{name} {100 * found[name].pairs[-1].more(*ENGINE_AND_LOOP):+.2f} %" for name in ways)
+                print(f"{number + 1}/{repeats * len(kinds)}: {', '.join(more)}", flush=True)
     return found
+
+
+def order(kinds: Sequence[str], number: int) -> list[str]:
+    """Return the turns of a round: each kind as early as late, and in every round another one first."""
+    first = number % len(kinds)
+    forth = [*kinds[first:], *kinds[:first]]
+    return [*forth, *reversed(forth)]
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -163,23 +179,32 @@ def _serving(folder: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-def _ways(server: ServerProcess, names: Sequence[str], folder: Path, stack: ExitStack) -> dict[str, Watch]:
-    watchers = stack.enter_context(watcher_process(server, folder))
-    ways = {name: watchers(NUM_WATCHERS[name], name != STALLED) for name in names if name in NUM_WATCHERS}
+@contextmanager
+def _streaming(server: ServerProcess, folder: Path) -> Iterator[Program]:
+    """Start the clients, and yield them when all streams go on."""
+    command = [sys.executable, "-m", "benchmarks.live.stream_process", str(server.port), str(server.pid)]
+    with Program(command, folder / "streams.log", with_checkout(), "streams", ANSWER_S) as program:
+        program.ask("begin", num_streams=NUM_STREAMS, num_new=NUM_NEW)
+        yield program
+
+
+def _ways(server: ServerProcess, names: Sequence[str], folder: Path, stack: ExitStack) -> Iterator[Mapping[str, Watch]]:
+    """Yield those who watch in turns: first the watchers, and last, since nothing else may watch, the page."""
+    watchers = stack.enter_context(watcher_process(server.port, folder))
+    if ways := {name: watchers(NUM_WATCHERS[name], name != STALLED) for name in names if name in NUM_WATCHERS}:
+        yield ways
     if CHROMIUM in names and (executable := find_chromium()):
-        ways[CHROMIUM] = stack.enter_context(chromium(server, executable))
-    return ways
+        yield {CHROMIUM: stack.enter_context(chromium(server, executable))}
 
 
-def _turn(server: ServerProcess, watch: Watch | None, folder: Path) -> Turn:
-    prompts = tuple(map(tuple, draw_prompts([NUM_PROMPT] * NUM_STREAMS, VOCAB_SIZE, "live")))
+def _turn(streams: Program, watch: Watch | None) -> Turn:
     with watch() if watch else nullcontext(Watched()) as watched:
-        before = Spent.by(server.pid)
-        answers = ask(server, Workload(prompts, (NUM_NEW,) * NUM_STREAMS), folder)
-        spent = Spent.by(server.pid).since(before)
-    return Turn(spent, answers["seconds"], answers["itl_ms"]["p99"], watched)
+        time.sleep(SETTLE_S)
+        found = streams.ask("turn", seconds=TURN_S)
+    return Turn(Spent(*found["spent"]), found["num_tokens"], found["seconds"], found["p99_ms"], watched)
 
 
-def _seconds(turns: Sequence[Turn], fields: Sequence[str]) -> float:
+def _token_s(turns: Sequence[Turn], fields: Sequence[str]) -> float:
+    """Return the processor seconds of these threads for a token."""
     seconds: float = sum(getattr(turn.spent, name) for turn in turns for name in fields)
-    return seconds
+    return seconds / sum(turn.num_tokens for turn in turns)

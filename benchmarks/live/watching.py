@@ -29,14 +29,31 @@ class Watched:
 
     Attributes:
         num_messages, num_bytes: of all.
-        reading_s: processor seconds of their process.
         num_pictures: how many there were, received or not.
+        reading_s: processor seconds of their process.
+        seconds: how long they have watched.
     """
 
     num_messages: int = 0
     num_bytes: int = 0
     num_pictures: int = 0
     reading_s: float = 0.0
+    seconds: float = 1.0
+
+    @property
+    def messages_per_s(self) -> float:
+        """Messages in a second, of all."""
+        return self.num_messages / self.seconds
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes in a second, of all."""
+        return self.num_bytes / self.seconds
+
+    @property
+    def pictures_per_s(self) -> float:
+        """Pictures in a second."""
+        return self.num_pictures / self.seconds
 
 
 Watch = Callable[[], AbstractContextManager[Watched]]
@@ -44,9 +61,9 @@ Watch = Callable[[], AbstractContextManager[Watched]]
 
 
 @contextmanager
-def watcher_process(server: ServerProcess, folder: Path) -> Iterator[Callable[[int, bool], Watch]]:
-    """Start the process, and yield what makes a `Watch` of how many watch and whether they read."""
-    command = [sys.executable, "-m", "benchmarks.live.watcher_process", str(server.port)]
+def watcher_process(port: int, folder: Path) -> Iterator[Callable[[int, bool], Watch]]:
+    """Start the watchers of a server, and yield what makes a `Watch` of how many watch and whether they read."""
+    command = [sys.executable, "-m", "benchmarks.live.watcher_process", str(port)]
     with Program(command, folder / "watchers.log", with_checkout(), "watchers", ANSWER_S) as program:
         yield lambda num_watchers, is_reading: partial(_watching, program, num_watchers, is_reading)
 

@@ -1,23 +1,26 @@
 """Half an hour of all kinds of clients: does every answer arrive, does nothing grow?
 
-`make soak MINUTES=30`, or `python -m benchmarks soak [--minutes N] [--checks] [--out FILE]`. Clients ask `guide` over
-server-sent events, lines of JSON and quire.v1, for answers of all kinds, among them schemas and calls of tools; they
-read, read slowly, come back, vanish, cancel, are stopped with SIGSTOP for a while, ask for too much, and attack. Every
-byte is compared with the answer of a server that nobody has disturbed. In the first half the server is killed three
-times with SIGKILL, a third of it apart, and started again on the same port; in the second half it is not, and its
-memory, descriptors, threads, tasks and processes are watched.
+`make soak MINUTES=30`, or `python -m benchmarks soak [--minutes N] [--checks [R1,R2]] [--out FILE]`. Clients ask
+`guide` over server-sent events, lines of JSON and quire.v1, for answers of all kinds, among them schemas and calls of
+tools; they read, read slowly, come back, vanish, cancel, are stopped with SIGSTOP for a while, ask for too much, and
+attack. Every byte is compared with the answer of a server that nobody has disturbed. In the first half the server is
+killed three times with SIGKILL, a third of it apart, and started again on the same port; in the second half it is not,
+and its memory, descriptors, threads, tasks and processes are watched.
 
 Complete and correct must be 99.9 % of the well-behaved requests: those of resumable answers, and plain ones that no
-kill met. With `--checks` the other promises of docs/reliability.md are tested before (`soak/promises.py`), which takes
-longer than the soak. Exits 1 where a limit is missed or a check failed.
+kill met. With `--checks` the other promises of docs/reliability.md are tested before (`soak/promises.py`), or some of
+them by their names, which takes longer than the soak; with `--minutes 0` they alone. What a run does not measure stays
+in FILE. Exits 1 where a limit is missed or a check failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +32,14 @@ from app.observe.terminal import own_terminal
 from app.runtime.process_limits import raise_file_limit
 from benchmarks.figures import write_json
 from benchmarks.limits import Verdict, conclude, judge
+from benchmarks.options import chosen
 from benchmarks.resuming.asked import requests
 from benchmarks.resuming.mortal_server import MortalServer
 from benchmarks.resuming.oracle import Oracle
 from benchmarks.server_process import listening
 from benchmarks.soak.crowd import Crowd
 from benchmarks.soak.holdings import Holdings, look, slope, watch
-from benchmarks.soak.promises import check_all
+from benchmarks.soak.promises import PROMISES, Checked, check_all
 from benchmarks.soak.visits import ATTACKER_KEY, End, Visitor
 from benchmarks.stopping import stopped_by_signals
 
@@ -73,16 +77,27 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="of both halves together, default 30")
     parser.add_argument("--clients", type=int, default=NUM_CLIENTS, help=f"at once, default {NUM_CLIENTS}")
     parser.add_argument("--seed", type=int, default=1, help="of the behaviours, default 1")
-    parser.add_argument("--checks", action="store_true", help="test the other promises before")
+    parser.add_argument(
+        "--checks",
+        nargs="?",
+        const=",".join(PROMISES),
+        metavar="NAMES",
+        help="test the other promises before, or these, comma-separated",
+    )
     parser.add_argument("--out", type=Path, help="write the figures as JSON, such as to soak.json")
 
 
 def run(args: argparse.Namespace) -> int:
     """Soak, print and judge."""
-    if args.minutes <= 0 or args.clients < 1:
-        raise ConfigurationError("--minutes and --clients must be positive")
+    if args.minutes < 0 or args.clients < 1 or not (args.minutes or args.checks):
+        raise ConfigurationError("--minutes and --clients must be positive; --minutes 0 is for --checks alone")
+    names = [] if args.checks is None else chosen(args.checks, list(PROMISES), "checks")
     raise_file_limit()
-    checks = check_all() if args.checks else {}
+    checks = check_all({name: PROMISES[name] for name in names})
+    save(args.out, {}, checks)
+    failed = [f"{name}: {checked.says}" for name, checked in checks.items() if not checked.is_kept]
+    if not args.minutes:
+        return conclude([], failed)
     with tempfile.TemporaryDirectory(prefix="quire-soak-") as folder, stopped_by_signals():
         found = asyncio.run(soak(args, Path(folder)))
     verdicts = [*_verdicts(found)]
@@ -90,21 +105,20 @@ def run(args: argparse.Namespace) -> int:
     print(*verdicts, sep="\n")
     faults = [*found.first.faults, *found.second.faults]
     faults += [f"process {pid} has outlived its server" for pid in found.orphans]
-    if args.out is not None:
-        about = {"benchmark": "soak", **describe_run(("torch",)), "minutes": args.minutes, "clients": args.clients}
-        write_json(
-            args.out,
-            {
-                **about,
-                "checks": {name: checked._asdict() for name, checked in checks.items()},
-                **_figures(found, verdicts),
-                "faults": faults,
-            },
-        )
+    about = {**describe_run(("torch",)), "minutes": args.minutes, "clients": args.clients}
+    save(args.out, {**about, **_figures(found, verdicts), "faults": faults}, {})
     for line in faults:
         print(f"fault: {line}")
-    failed = [f"{name}: {checked.says}" for name, checked in checks.items() if not checked.is_kept]
     return conclude(verdicts, [*failed, *(line for line in faults if line.startswith("process"))])
+
+
+def save(file: Path | None, found: Mapping[str, object], checks: Mapping[str, Checked]) -> None:
+    """Write what was found, if there is a file for it, over what is there; what was not measured now stays."""
+    if file is not None:
+        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"benchmark": "soak"}
+        checked = {**before.pop("checks", {}), **{name: one._asdict() for name, one in checks.items()}}
+        in_order = {name: checked[name] for name in PROMISES if name in checked}
+        write_json(file, {**before, **found, "checks": in_order})
 
 
 async def soak(args: argparse.Namespace, folder: Path) -> Soak:

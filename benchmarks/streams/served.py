@@ -93,11 +93,11 @@ async def serve_bare() -> Served:
     return Served(listener.getsockname()[1], server, lambda: server.cpu_s)
 
 
-async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
-    """Serve as `quire serve` does, with its log; over a scripted engine, or with the embedded model."""
+async def serve_quire(scripted: type[ScriptedEngine] | None, *, stall_timeout_s: float) -> Served:
+    """Serve as `quire serve` does, with its log; over an engine of a `scripted` kind, or with the embedded model."""
     config = make_config(
         {"port": 0, "max_num_seqs": MAX_SEQS, "max_num_batched_tokens": MAX_SEQS, "stall_timeout": stall_timeout_s}
-        if is_scripted
+        if scripted
         else {"port": 0, "max_queue": MAX_SEQS}
     )
     files = inspect(config.model)
@@ -106,7 +106,7 @@ async def serve_quire(*, is_scripted: bool, stall_timeout_s: float) -> Served:
     configure_logging(sys.stderr, writer, JSON)
     listener = listen(config.server.host, config.server.port, config.server)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    source = ScriptedEngine(_model_info(config, files.spec.vocab_size)) if is_scripted else None
+    source = scripted(_model_info(config, files.spec.vocab_size)) if scripted else None
     # The server uses only those methods of an engine thread that `ScriptedEngine` has.
     engine = cast("EngineThread", source) if source is not None else EngineThread(config)
     console = Console(writer.stream(sys.stderr))

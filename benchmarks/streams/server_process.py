@@ -20,6 +20,7 @@ from benchmarks.streams.cells import BARE, QUIRE
 from benchmarks.streams.control import Rejected, serve_requests, take_output
 from benchmarks.streams.gauges import Gauges
 from benchmarks.streams.pinning import pin
+from benchmarks.streams.scripted_engine import ScriptedEngine
 from benchmarks.streams.served import Served, serve_bare, serve_quire
 
 LOAD_S = 60.0
@@ -92,7 +93,8 @@ async def serve(settings: dict[str, Any], answers: int) -> None:
     if settings["serve"] == BARE:
         served = await serve_bare()
     else:
-        served = await serve_quire(is_scripted=settings["serve"] == QUIRE, stall_timeout_s=settings["stall_timeout_s"])
+        scripted = ScriptedEngine if settings["serve"] == QUIRE else None
+        served = await serve_quire(scripted, stall_timeout_s=settings["stall_timeout_s"])
     control = ServerControl(served, Gauges(served.source_cpu_s))
     names = ("ready", "gauges", "watch", "pace", "wait_open", "tokens", "trim", "finish")
     await serve_requests({name: getattr(control, name) for name in names}, answers)

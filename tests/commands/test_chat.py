@@ -54,6 +54,7 @@ def seen_at(columns: int, url: str) -> list[str]:
     """The lines of an answer on a terminal of so many columns."""
     with typing("chat", "--url", url, "--temperature", "0", columns=columns) as user:
         user.wait_for("guide, context 2,048 tokens")
+        user.wait_for("answers in English.")
         user.wait_for("> ")
         user.type("What is Quire?\n")
         user.wait_for("chat server")

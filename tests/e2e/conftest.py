@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,6 +11,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page
 from tests.e2e.kept_page import KeptPage
 from tests.e2e.scripted import STATIC, ScriptedServer
+from tests.e2e.shots import Shots
 from tools.browser import FLAGS, HELP, find
 
 
@@ -81,9 +81,6 @@ async def page(
 
 
 @pytest.fixture(scope="session")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go: QUIRE_SHOTS or a temporary folder."""
-    named = os.environ.get("QUIRE_SHOTS")
-    folder = Path(named) if named else tmp_path_factory.mktemp("shots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def shots() -> Shots:
+    """Screenshots in the folder QUIRE_SHOTS, if it is set."""
+    return Shots(os.environ.get("QUIRE_SHOTS"))

@@ -1,12 +1,11 @@
 """Right-to-left text has its direction, and code in it runs from left to right."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.e2e.browsing import begin, last_answer, new_page
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.shots import Shots
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -64,7 +63,7 @@ async def test_the_field_has_the_direction_of_its_text(page: Page, server: Scrip
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
 async def test_a_right_to_left_answer_fits_the_window(
-    browser: Browser, server: ScriptedServer, shots: Path, scheme: str, width: int
+    browser: Browser, server: ScriptedServer, shots: Shots, scheme: str, width: int
 ) -> None:
     context, page = await new_page(
         browser, viewport={"width": width, "height": 800 if width > 320 else 568}, color_scheme=scheme
@@ -75,5 +74,5 @@ async def test_a_right_to_left_answer_fits_the_window(
     await page.get_by_label("Your question").fill(QUESTION)
     widest = "Math.max(document.documentElement.scrollWidth, document.querySelector('.log').scrollWidth)"
     assert await page.evaluate(widest) <= width
-    await page.screenshot(path=shots / f"rtl-{width}-{scheme}.png")
+    await shots.take(page, f"rtl-{width}-{scheme}")
     await context.close()

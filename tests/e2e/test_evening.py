@@ -9,7 +9,6 @@ from asyncio import create_subprocess_exec, create_task, get_running_loop, wait_
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, stored, until_at_end
 from tests.e2e.real_server import listen
+from tests.e2e.shots import Shots
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
@@ -152,7 +152,7 @@ async def smollm2() -> AsyncIterator[str]:
 
 
 async def test_forty_turns_keep_the_page_and_the_conversation_whole(
-    browser: Browser, smollm2: str, shots: Path
+    browser: Browser, smollm2: str, shots: Shots
 ) -> None:
     context, page = await new_page(browser)
     evening = Evening(page, PageWatch(page))
@@ -174,6 +174,6 @@ async def test_forty_turns_keep_the_page_and_the_conversation_whole(
                 await act()
                 await evening.check()
         if turn % 5 == 4:
-            await page.screenshot(path=shots / f"evening-{turn + 1:02}.png")
+            await shots.take(page, f"evening-{turn + 1:02}")
     assert evening.num_dropped and evening.num_summaries, evening
     await context.close()

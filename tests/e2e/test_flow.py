@@ -1,13 +1,12 @@
 """Credit, progress and shutdown on the page, against a scripted server."""
 
-from pathlib import Path
-
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.api.serving import until
 from tests.e2e.browsing import ask, begin, last_answer, new_page
 from tests.e2e.scripted import WINDOW, ScriptedServer
+from tests.e2e.shots import Shots
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -210,7 +209,7 @@ async def test_a_page_of_another_protocol_does_not_reconnect(page: Page, server:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desktop", "phone"])
 async def test_every_state_fits_the_window(
-    browser: Browser, server: ScriptedServer, shots: Path, scheme: str, size: str
+    browser: Browser, server: ScriptedServer, shots: Shots, scheme: str, size: str
 ) -> None:
     viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 360, "height": 740}
     context, page = await new_page(browser, viewport=viewport, color_scheme=scheme)
@@ -221,7 +220,7 @@ async def test_every_state_fits_the_window(
         assert await page.evaluate(widest) <= viewport["width"], f"{view} is wider than the window"
         if await standing.count():
             await expect(standing).to_be_visible()
-        await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
+        await shots.take(page, f"{view}-{size}-{scheme}")
 
     stream = await begin(page, server, "Would you summarise the complete manual?")
     await stream.send("progress", phase="queued", done=0, total=1900)

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
@@ -17,6 +16,7 @@ from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page
 from tests.e2e.live_messages import MadeUpEngine
 from tests.e2e.real_server import KEY, RunningServer, running, unlock
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.shots import Shots
 from tools.live_recording import events_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -127,7 +127,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
         await context.close()
 
 
-async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: Browser, shots: Path) -> None:
+async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: Browser, shots: Shots) -> None:
     async with running("--num-kv-blocks", "48") as server:
         context, page = await new_page(browser)
         watch = PageWatch(page)
@@ -138,7 +138,7 @@ async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: 
         await watch_for(page, "isPreempted", "/preempted/.test(document.querySelector('.live-queue').textContent)")
         await tour.get_by_role("button", name="Show it").click()
         await until_true(page, "isPreempted")
-        await page.screenshot(path=shots / "full-pool.png")
+        await shots.take(page, "full-pool")
         assert "preempted" in await asyncio.wait_for(watching, TIMEOUT_MS / 1000)
         await expect_over(page, tour)
         await expect(page.locator(".live-phase")).to_have_text("")
@@ -166,7 +166,7 @@ async def show_recording(page: Page, tour: Locator) -> None:
         await expect(page.get_by_role("button", name=re.compile(f"^Request .*: {state}")).first).to_be_visible()
 
 
-async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: ScriptedServer, shots: Path) -> None:
+async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: ScriptedServer, shots: Shots) -> None:
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
     await expect(tour).to_contain_text("2,000 blocks are too many to fill")
     block_map = page.get_by_role("application", name=re.compile("^Map of"))
@@ -175,7 +175,7 @@ async def test_a_recording_shows_what_a_large_pool_cannot(page: Page, server: Sc
     await show_recording(page, tour)
     phase = page.locator(".live-phase")
     await expect(phase).to_have_text("A recording, not this server")
-    await page.screenshot(path=shots / "recording.png")
+    await shots.take(page, "recording")
     assert await violations(page) == []
     await page.evaluate("goTo", OVER_MS)
     await expect_over(page, tour)
@@ -260,7 +260,7 @@ BLOCKS_ARE_SEEN = """(map) => {
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
 async def test_the_blocks_stay_in_sight_beside_the_lanes_of_a_full_pool(
-    page: Page, server: ScriptedServer, shots: Path, width: int, height: int
+    page: Page, server: ScriptedServer, shots: Shots, width: int, height: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": height})
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
@@ -268,12 +268,12 @@ async def test_the_blocks_stay_in_sight_beside_the_lanes_of_a_full_pool(
     await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
     await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
     await until_true(page.locator(".live-legend"), BLOCKS_ARE_SEEN)
-    await page.screenshot(path=shots / f"full-pool-{width}.png")
+    await shots.take(page, f"full-pool-{width}")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900), (390, 844)])
 async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
-    page: Page, server: ScriptedServer, shots: Path, width: int, height: int
+    page: Page, server: ScriptedServer, shots: Shots, width: int, height: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": height})
     await page.goto(f"{server.url}/#live")
@@ -284,18 +284,18 @@ async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
     await until_true(page.locator(".live-map"), BLOCKS_ARE_SEEN)
     await until_true(page.locator(".live-legend"), BLOCKS_ARE_SEEN)
     await until_true(page.locator(".live-steps"), BLOCKS_ARE_SEEN)
-    await page.screenshot(path=shots / f"one-answer-{width}.png")
+    await shots.take(page, f"one-answer-{width}")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
-    page: Page, server: ScriptedServer, shots: Path, width: int, height: int
+    page: Page, server: ScriptedServer, shots: Shots, width: int, height: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": height})
     tour = await watch_scripted(page, server, MadeUpEngine(2000))
     await show_recording(page, tour)
     await until_true(page.locator(".live-queue"), LANES_ARE_SEEN)
-    await page.screenshot(path=shots / f"tour-{width}.png")
+    await shots.take(page, f"tour-{width}")
     await expect(tour.get_by_role("button", name="Stop")).to_be_in_viewport()
 
 
@@ -338,7 +338,7 @@ async def test_a_recording_that_is_missing_is_said(page: Page, server: ScriptedS
 
 @pytest.mark.real
 @pytest.mark.timeout(900)
-async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser, shots: Path) -> None:
+async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser, shots: Shots) -> None:
     """Beside those of others; the picture in the README is this screenshot."""
     if not smollm2.is_there():
         pytest.skip("there is no real model; run `make real-model`")
@@ -364,6 +364,6 @@ async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser,
             await expect(lit).to_have_count(0)
             await expect(answer_on_page.locator(".tokens b")).to_have_text(re.compile(r"^(9\d|\d{3})$"))
             await page.mouse.move(0, 0)
-            await page.screenshot(path=shots / "live.png")
+            await shots.take(page, "live")
         await watch.check(page, server.url)
         await context.close()

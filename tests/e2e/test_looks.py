@@ -129,6 +129,17 @@ async def test_the_keys_below_the_field_have_the_same_distances(page: Page, serv
     assert len(set(gaps)) == 1
 
 
+async def test_the_field_has_one_line_after_a_reload_that_opens_the_list(page: Page, server: ScriptedServer) -> None:
+    await (await begin(page, server, "How is bread made?")).answer("With yeast.")
+    await until_complete(page)
+    field = page.get_by_label("Your question")
+    height = (await box(field))[3]
+    await page.reload()
+    await expect(page.locator("#sidebar")).to_be_visible()
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    assert (await box(field))[3] == height
+
+
 @pytest.mark.parametrize("width", [1280, 640])
 async def test_the_suggestions_of_the_welcome_are_of_one_height(
     browser: Browser, server: ScriptedServer, width: int

@@ -265,6 +265,12 @@ async def test_the_model_is_named_and_has_its_suggestions(page: Page, server: Sc
     await page.goto(server.url)
     await expect(page.locator(".model-name")).to_have_text("<i>other</i>-7b")
     await expect(page.get_by_role("button", name="What can you help me with?")).to_be_visible()
+    assert "English" not in await page.locator(".lead").inner_text()
+
+
+async def test_the_welcome_of_guide_says_its_subject_and_language(page: Page, server: ScriptedServer) -> None:
+    await page.goto(server.url)
+    await expect(page.locator(".lead")).to_contain_text("guide knows Quire alone, and answers in English.")
 
 
 async def test_load_progress_is_shown_until_the_server_is_ready(page: Page, server: ScriptedServer) -> None:

@@ -7,7 +7,6 @@ import math
 import re
 import urllib.request
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, new_page, stored, sto
 from tests.e2e.drawn_map import drawn
 from tests.e2e.real_server import KEY, START_S, RunningServer, running, unlock
 from tests.e2e.scripted import LIMITS
+from tests.e2e.shots import Shots
 from tests.e2e.test_blocked_websockets import BLOCKED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -53,7 +53,7 @@ def complete_answer(url: str) -> str:
 
 
 async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
-    browser: Browser, served: RunningServer, shots: Path
+    browser: Browser, served: RunningServer, shots: Shots
 ) -> None:
     context, page = await new_page(browser)
     watch = PageWatch(page)
@@ -72,7 +72,7 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
     assert stored["figures"]["tokens"] > 5
     await expect(answer.locator(".rate b")).to_have_text(re.compile(r"\d"))
     await expect(answer.locator(".first-token b")).to_have_text(re.compile(r"\d"))
-    await page.screenshot(path=shots / "real.png")
+    await shots.take(page, "real")
     await watch.check(page, served.url)
 
     served.process.terminate()
@@ -84,7 +84,7 @@ async def test_the_page_works_with_the_embedded_model_and_survives_the_shutdown(
 
 @pytest.mark.parametrize("websockets", ["", BLOCKED], ids=["websockets", "http"])
 async def test_several_answers_have_the_texts_and_probabilities_of_the_api_also_over_a_reload(
-    browser: Browser, served: RunningServer, shots: Path, websockets: str
+    browser: Browser, served: RunningServer, shots: Shots, websockets: str
 ) -> None:
     context, page = await new_page(browser)
     watch = PageWatch(page)
@@ -120,7 +120,7 @@ async def test_several_answers_have_the_texts_and_probabilities_of_the_api_also_
         ]
         assert [token["p"] for token in record["tokens"]] == pytest.approx(told, rel=1e-3)
         assert next(entries, None) is None
-    await page.screenshot(path=shots / f"real-sides{'-http' if websockets else ''}.png")
+    await shots.take(page, f"real-sides{'-http' if websockets else ''}")
     await watch.check(page, served.url)
     await context.close()
 

@@ -11,6 +11,7 @@ from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, new_page
 from tests.e2e.busy_engine import busy_engine
 from tests.e2e.scripted import ScriptedServer
+from tests.e2e.shots import Shots
 from tests.e2e.tour import Look, Tour
 from tests.e2e.tour_of_answers import TourOfAnswers
 
@@ -59,7 +60,7 @@ async def look_at_engine(page: Page, server: ScriptedServer, look: Look) -> None
 
 @pytest.mark.parametrize(("size", "scheme"), tours())
 async def test_every_view_is_accessible_and_fits_the_window(
-    browser: Browser, server: ScriptedServer, shots: Path, tmp_path: Path, scheme: str, size: str
+    browser: Browser, server: ScriptedServer, shots: Shots, tmp_path: Path, scheme: str, size: str
 ) -> None:
     context, page = await new_page(browser, color_scheme=scheme, reduced_motion="reduce", **SIZES[size])
     watch = PageWatch(page)
@@ -69,7 +70,7 @@ async def test_every_view_is_accessible_and_fits_the_window(
         if await page.evaluate(WIDEST) > SIZES[size]["viewport"]["width"]:
             found.append(f"{view} is wider than the window")
         found.extend(f"{view}: {line}" for line in await violations(page))
-        await page.screenshot(path=shots / f"{view}-{size}-{scheme}.png")
+        await shots.take(page, f"{view}-{size}-{scheme}")
 
     server.details = {
         "max_model_len": 2048,
@@ -98,13 +99,13 @@ async def test_every_view_is_accessible_and_fits_the_window(
     await context.close()
 
 
-async def test_a_private_window_is_accessible(browser: Browser, server: ScriptedServer, shots: Path) -> None:
+async def test_a_private_window_is_accessible(browser: Browser, server: ScriptedServer, shots: Shots) -> None:
     context, page = await new_page(browser)
     await page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
     await page.goto(server.url)
     await expect(page.get_by_role("alert")).to_contain_text("This browser stores nothing")
     assert await violations(page) == []
-    await page.screenshot(path=shots / "private-desktop-light.png")
+    await shots.take(page, "private-desktop-light")
     await context.close()
 
 

@@ -1,22 +1,25 @@
 """Answers that repeat themselves end on every route, at the same token, and say why; without the field none does.
 
 Others: foundry-local#22 (a chat ends in a loop of two or three words until Ctrl-C), qwen-code#1403 (a sentence is
-repeated until the limit), marie-ai#132. A strong bias makes the tiny model say one token for ever.
+repeated until the limit), marie-ai#132. A strong bias makes the tiny model say one token for ever; for the routes that
+have no bias there is a model that says its last token again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from app.client.client import connect
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
-from tests.checkpoints import tiny
+from tests.checkpoints import damaged_copy, tiny
 from tests.regressions.running_server import run_server
 
 TOKEN = 60
@@ -55,6 +58,44 @@ async def test_an_answer_that_repeats_itself_ends_on_every_route(fields, end):
             await stream.text()
             ends.append((*stream.ends[0], stream.usage["completion_tokens"]))
     assert ends == [end] * 5
+
+
+@pytest.fixture
+def parrot(tmp_path: Path) -> Path:
+    """A model whose layers add nothing to the embedding, and whose most likely token is the one that it has read."""
+    folder = damaged_copy(tiny("Llama"), tmp_path / "parrot")
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensor.zero_()
+        elif name.endswith("norm.weight"):
+            tensor.fill_(1.0)
+    embedding = tensors["model.embed_tokens.weight"]
+    tensors["lm_head.weight"] = embedding / embedding.norm(dim=1, keepdim=True)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+# The context leaves 485 tokens, to which these limits are lowered.
+MESSAGE = {"messages": MESSAGES, "max_tokens": 32_000, "temperature": 0.0}
+RESPONSE = {"input": MESSAGES, "max_output_tokens": 32_000, "temperature": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "count", "reason"),
+    [({"repetition_stop": True}, 256, "max_tokens"), ({}, 485, "model_context_window_exceeded")],
+)
+async def test_an_answer_that_repeats_itself_ends_on_the_routes_of_agents(parrot: Path, fields, count, reason):
+    async with run_server(folder=parrot) as server:
+        message = (await server.client.post("/v1/messages", json={**MESSAGE, **fields})).json()
+        *_, delta, _ = await server.streamed("/v1/messages", **MESSAGE, **fields)
+        response = (await server.client.post("/v1/responses", json={**RESPONSE, **fields})).json()
+        *_, last = await server.streamed("/v1/responses", **RESPONSE, **fields)
+    for end, usage in ((message, message["usage"]), (delta["delta"], delta["usage"])):
+        assert (end["stop_reason"], usage["output_tokens"]) == (reason, count)
+    for ended in (response, last["response"]):
+        assert (ended["status"], ended["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert ended["usage"]["output_tokens"] == count
 
 
 async def test_choices_of_several_prompts_have_their_stop_reasons():

@@ -6,12 +6,12 @@ import re
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from tests.api.resuming import RESUME
+from tests.api.resuming import RESUME, events_of, told
 from tests.server.processes import HANG_S, RunningServer
 from tests.server.quick_start import quire, serving
 from tests.text.templates import WHOLE_CHAT
@@ -20,11 +20,20 @@ CHAT = "/v1/chat/completions"
 FIRST = {"role": "user", "content": "What is Quire, and how do I start it on my machine with a model of my own? " * 4}
 SECOND = {"role": "user", "content": "And on a GPU?"}
 OPTIONS = {"max_tokens": 40, "temperature": 0, "ignore_eos": True}
+LONG = {"max_tokens": 200}
 SERVED = ("--chat-template", str(WHOLE_CHAT))
 
 
-def ask(client: httpx.Client, *messages: dict[str, str]) -> dict[str, Any]:
-    response = client.post(CHAT, json={"messages": list(messages), **OPTIONS})
+class Undisturbed(NamedTuple):
+    """Answers of a server without a folder: of both turns, and a long one of the first."""
+
+    first: str
+    second: str
+    long: str
+
+
+def ask(client: httpx.Client, *messages: dict[str, str], **fields: object) -> dict[str, Any]:
+    response = client.post(CHAT, json={"messages": list(messages), **OPTIONS, **fields})
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
@@ -57,11 +66,11 @@ def num_full(answer: dict[str, Any]) -> int:
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> tuple[str, str]:
-    """Both answers of a server without a folder."""
+def undisturbed() -> Undisturbed:
     with serving(*SERVED) as server, client_of(server) as client:
         first = text_of(ask(client, FIRST))
-        return first, text_of(ask(client, FIRST, {"role": "assistant", "content": first}, SECOND))
+        second = text_of(ask(client, FIRST, {"role": "assistant", "content": first}, SECOND))
+        return Undisturbed(first, second, text_of(ask(client, FIRST, **LONG)))
 
 
 def client_of(server: RunningServer) -> httpx.Client:
@@ -70,11 +79,11 @@ def client_of(server: RunningServer) -> httpx.Client:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["kill -9", "SIGTERM"])
-def test_the_next_turn_after_a_restart_is_warm(end: signal.Signals, tmp_path: Path, undisturbed: tuple[str, str]):
+def test_the_next_turn_after_a_restart_is_warm(end: signal.Signals, tmp_path: Path, undisturbed: Undisturbed):
     folder = (*SERVED, "--kv-disk", str(tmp_path / "kv"))
     with serving(*folder) as server, client_of(server) as client:
         first = ask(client, FIRST)
-        assert text_of(first) == undisturbed[0] and num_cached(first) == 0
+        assert text_of(first) == undisturbed.first and num_cached(first) == 0
         if end is signal.SIGKILL:
             wait_for(client, "quire_kv_disk_blocks_written_total", num_full(first))
         server.process.send_signal(end)
@@ -82,16 +91,16 @@ def test_the_next_turn_after_a_restart_is_warm(end: signal.Signals, tmp_path: Pa
     assert len([*(tmp_path / "kv").glob("*.kv")]) == num_full(first)
     with serving(*folder) as server, client_of(server) as client:
         second = ask(client, FIRST, {"role": "assistant", "content": text_of(first)}, SECOND)
-        assert text_of(second) == undisturbed[1]
+        assert text_of(second) == undisturbed.second
         assert num_cached(second) >= first["usage"]["prompt_tokens"] // 16 * 16
         assert metric(client, "quire_kv_disk_blocks_read_total") == num_cached(second) // 16
         by_source = client.get("/metrics").text
         assert f'source="external_kv_transfer"}} {num_cached(second)}.0' in by_source
 
 
-def test_an_answer_that_goes_on_after_a_kill_uses_it(tmp_path: Path):
+def test_an_answer_that_goes_on_after_a_kill_uses_it(tmp_path: Path, undisturbed: Undisturbed):
     options = (*SERVED, "--kv-disk", str(tmp_path / "kv"), "--journal", str(tmp_path / "journal"))
-    body = {"messages": [FIRST], **OPTIONS, "max_tokens": 200, "stream": True}
+    body = {"messages": [FIRST], **OPTIONS, **LONG, "stream": True}
     with (
         serving(*options) as server,
         client_of(server) as client,
@@ -103,7 +112,8 @@ def test_an_answer_that_goes_on_after_a_kill_uses_it(tmp_path: Path):
         server.process.send_signal(signal.SIGKILL)
         server.process.wait(HANG_S)
     with serving(*options) as server, client_of(server) as client:
-        assert "[DONE]" in client.get(path).text
+        whole = told(events_of(client.get(path).text))
+        assert whole["choices"][0]["delta"]["content"] == undisturbed.long
         assert metric(client, "quire_kv_disk_blocks_read_total") >= 4
 
 

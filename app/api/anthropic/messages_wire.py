@@ -26,7 +26,7 @@ from app.api.wire.framing import SSE
 from app.api.wire.json_line import one_line, text_line
 from app.api.wire.wire import JsonBody
 from app.contract.errors import ErrorInfo
-from app.contract.events import ChoiceEnd, Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
+from app.contract.events import REPETITION, ChoiceEnd, Finished, FinishReason, PromptScored, Timings, TokenDelta, Usage
 from app.text.reading.answer_events import Text
 
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -117,7 +117,9 @@ class MessagesWire:
         reasons: dict[FinishReason, StopReason] = {FinishReason.TOOL_CALLS: "tool_use", FinishReason.STOP: "end_turn"}
         if end.reason is FinishReason.STOP and isinstance(end.stop_reason, str):
             return MessageEnd("stop_sequence", end.stop_reason)
-        limit: StopReason = "model_context_window_exceeded" if self._is_lowered else "max_tokens"
+        # One that repeats itself ends before any limit; clients know no other word for an end that is not the model's.
+        is_at_lowered = self._is_lowered and end.stop_reason != REPETITION
+        limit: StopReason = "model_context_window_exceeded" if is_at_lowered else "max_tokens"
         return MessageEnd(reasons.get(end.reason, limit), None)
 
     def _usage(self, usage: Usage) -> MessageUsage:

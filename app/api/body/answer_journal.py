@@ -127,7 +127,7 @@ class AnswerJournal:
 
     def begin(self, stream: LiveStream, asked: Asked, body: bytes) -> None:
         """Record a new answer, and all that it tells from now on."""
-        request = Resumable.of(stream).request
+        request, info = Resumable.of(stream).request, self._context.engine.model_info()
         seeds = tuple(each.params.seed or 0 for each in stream.requests)
         head = Head(
             id=stream.id,
@@ -140,12 +140,13 @@ class AnswerJournal:
             seeds=seeds,
             prompts=tuple(map(_prompt_print, stream.requests)),
             ttl_s=stream.ttl_s,
-            model=model_print(self._context.engine.model_info(), self._context.config),
+            model=model_print(info, self._context.config),
             max_tokens=tuple(each.params.max_tokens or 0 for each in stream.requests),
             model_name=request.model,
-            vocabulary=_vocabulary_print(self._context.engine.model_info()),
+            vocabulary=_vocabulary_print(info),
             is_parsed=request.answer is not None,
             arrived=time.time() - (monotonic() - stream.requests[0].arrival_time),
+            kernels=info.kernels,
         )
         self.journaling.begin(stream, head)
 
@@ -242,6 +243,8 @@ class AnswerJournal:
             raise
         if stream.keeper is None:  # there was no room for what it has told
             return None
+        if stream.num_told and not stream.is_over and not self._has_same_tokens(head):
+            stream.is_recovered = True
         self.journaling.go_on(stream, stored.no, head, stored.attempts)
         return stream
 
@@ -263,6 +266,11 @@ class AnswerJournal:
         is_parsed = head.is_parsed or request.answer is not None
         if is_parsed or request.request.params.logprobs is not None or request.has_token_ids:
             raise UnsupportedParameter("It is of another model, and has tokens, reasoning or calls beside its text.")
+
+    def _has_same_tokens(self, head: Head) -> bool:
+        """Return whether this process chooses the tokens that the one before would have chosen."""
+        kernels = self._context.engine.model_info().kernels
+        return kernels is not None and kernels == head.kernels
 
     async def _keep_key(self, stream: LiveStream, name: KeyName, body: bytes) -> None:
         keys = self._context.kept.keys

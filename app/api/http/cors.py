@@ -21,8 +21,8 @@ from app.contract.errors import PermissionDenied
 ANY = "*"
 _METHODS = "GET, HEAD, POST, DELETE"
 _EXPOSED = (
-    "idempotent-replayed, request-id, retry-after, x-quire-durable, x-quire-ignored, x-quire-position, x-quire-state, "
-    "x-quire-stream-id, x-request-id, x-session-id"
+    "idempotent-replayed, request-id, retry-after, x-quire-durable, x-quire-ignored, x-quire-position, "
+    "x-quire-recovered, x-quire-state, x-quire-stream-id, x-request-id, x-session-id"
 )
 _MAX_AGE_S = 600
 # SDKs send headers of their own, so that the names that a page asks for are allowed as they are.

@@ -13,12 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.connection import ClientStalled, connection_of
 from app.api.http.context import ApiContext, context_of
-from app.contract.engine_figures import EngineFigures
+from app.contract.engine_figures import MAX_INTERVAL_S, MIN_INTERVAL_S, EngineFigures
 from app.contract.engine_status import EngineState
 from app.contract.errors import Draining, InvalidValue, RateLimitExceeded
 
 EVENTS_PATH = "/v1/engine/events"
-MIN_INTERVAL_S, MAX_INTERVAL_S = 0.2, 60.0
 MAX_STREAMS = 64
 
 

@@ -74,6 +74,11 @@ def find_answer(context: ApiContext, stream_id: str, tenant: str | None) -> Live
     return stream
 
 
+def recovered_header(stream: LiveStream) -> dict[str, str]:
+    """Return the header that says that the rest of an answer may be another one than before a restart, if so."""
+    return {"x-quire-recovered": "1"} if stream.is_recovered else {}
+
+
 async def end_answer(context: ApiContext, stream: LiveStream) -> None:
     """End a stream for all its readers; one that has ended stays as it is. Returns when that is recorded.
 

@@ -148,8 +148,8 @@ class SocketStream:
         if not self._has_ended:
             told = zip(after, stream.transcripts, strict=True)
             numbers = [min(position, transcript.num_tokens) for position, transcript in told]
-            accepted = Accepted(request.id, request.model, after, numbers, stream.ttl_s, stream.is_durable)
-            self._accept(request, answer, accepted)
+            kept = (stream.ttl_s, stream.is_durable, stream.is_recovered)
+            self._accept(request, answer, Accepted(request.id, request.model, after, numbers, *kept))
             if reader.is_paused:
                 self._tell_pause()
 

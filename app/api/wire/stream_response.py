@@ -26,7 +26,7 @@ from app.api.wire.json_line import next_piece
 from app.api.wire.json_response import JsonResponse
 from app.api.wire.numbered_wire import NumberedWire
 from app.api.wire.response_head import start_message
-from app.api.wire.resumable_answer import Resumable
+from app.api.wire.resumable_answer import Resumable, recovered_header
 from app.api.wire.wire import Ending, StreamWire, Wire
 from app.contract.errors import ErrorInfo
 from app.contract.events import EngineEvent, Finished, FinishReason, Progress, PromptScored, TokenDelta
@@ -87,7 +87,8 @@ def resumed(
 
 def stream_headers(stream: LiveStream) -> dict[str, str]:
     """Return the headers of a response of a resumable stream, which the end of the process ends."""
-    return {"x-quire-stream-id": stream.id, "x-quire-durable": str(int(stream.is_durable))}
+    headers = {"x-quire-stream-id": stream.id, "x-quire-durable": str(int(stream.is_durable))}
+    return headers | recovered_header(stream)
 
 
 class StreamResponse:

@@ -67,7 +67,7 @@ class RemoteSequences:
         self._takes: dict[int, Take] = {}  # without an answer yet
         self._drafts: set[int] = set()  # numbers of sequences, ended ones too, whose draft masks are being made
         self._drafting: dict[int, RemoteSequence] = {}  # those of the present step, while it waits
-        self._suspects: deque[RemoteSequence] = deque()  # begin again one after the other
+        self._suspects: deque[RemoteSequence] = deque()  # begin again one after the other, before all others
 
     def get(self, sequence_id: int) -> RemoteSequence | None:
         """Return a sequence; None if it has not begun."""
@@ -150,7 +150,7 @@ class RemoteSequences:
         self._send(Turn(ends=(sequence.number,)))
         if sequence in self._suspects:
             self._suspects.remove(sequence)
-            self._try_suspect()
+            self._begin_waiting()
 
     def take(self, taking: Sequence[tuple[RemoteSequence, tuple[int, ...]]]) -> None:
         """Let sequences take their next tokens, and have the masks behind them made."""
@@ -277,18 +277,14 @@ class RemoteSequences:
         sequence.ahead = ready.ahead
 
     def _clear_suspect(self) -> None:
-        """Let the next suspect begin when the first one has done all that it was doing."""
+        """Let the next suspect begin, or all others, when the first one has done all that it was doing."""
         if not self._suspects:
             return
         first = self._suspects[0]
         is_idle = first.has_answered and first.number not in self.late and first.number not in self._drafts
         if is_idle or first.failure is not None:
             self._suspects.popleft()
-            self._try_suspect()
-
-    def _try_suspect(self) -> None:
-        if self._suspects and not self._suspects[0].is_begun:
-            self._send_start(self._suspects[0])
+            self._begin_waiting()
 
     def _connect(self) -> WorkerLink | None:
         """Begin all sequences in the process that runs, or in a new one; return None while there is none."""
@@ -296,15 +292,21 @@ class RemoteSequences:
         if link is None:
             return None
         self._missed_at = None
-        others = (each for each in self._sequences.values() if each.failure is None and each not in self._suspects)
-        for sequence in sorted(others, key=lambda each: not each.has_row):  # these are wanted first
-            self._send_start(sequence)
-        self._try_suspect()
+        self._begin_waiting()
         return self._link
 
+    def _begin_waiting(self) -> None:
+        """Begin all sequences that have not begun in the process that runs, as far as they may."""
+        waiting = (each for each in self._sequences.values() if not each.is_begun and each.failure is None)
+        for sequence in sorted(waiting, key=lambda each: not each.has_row):  # these are wanted first
+            self._send_start(sequence)
+
     def _send_start(self, sequence: RemoteSequence) -> None:
-        """Begin a sequence in the process that runs, with the tokens that the last process was to let it take."""
-        if self._link is None:
+        """Begin a sequence in the process that runs, with the tokens that the last process was to let it take.
+
+        While there are suspects the first one is alone: if others were there, it could be blamed for what they do.
+        """
+        if self._link is None or (self._suspects and sequence is not self._suspects[0]):
             return
         sequence.is_begun, sequence.has_answered = True, False
         take, region = self._takes.get(sequence.number), sequence.region
@@ -331,7 +333,8 @@ class RemoteSequences:
             self._num_ends = 0
             self._blame(culprit, reason)
         else:
-            self._suspects.extend(self._by_number[each] for each in link.suspects if each in self._by_number)
+            found = (self._by_number.get(each) for each in link.suspects)
+            self._suspects.extend(each for each in found if each is not None and each.failure is None)
         for ended in self._ending.values():
             self._regions.free(ended)
         self._ending.clear()

@@ -1,5 +1,5 @@
-// Titles that the model writes for conversations that the user has not named: with the lowest priority, while this page
-// waits for no answer. Where one cannot be had, the title stays the beginning of the first question.
+// Titles that the model writes for conversations that the user has not named, while this page waits for no answer. Where
+// one cannot be had, the title stays the beginning of the first question.
 
 import { browserStorage } from "../store/web_storage.js";
 import { isOpen } from "../tree/answer.js";
@@ -10,7 +10,8 @@ import { turnsOf } from "../tree/turns.js";
 
 const NAME = "quire.titles";
 const ASK = "Write a title for this conversation in at most five words, in its language. Reply with the title alone.";
-// With --scheduling-policy priority; the lowest that the server knows.
+// The lowest that the server knows: with --scheduling-policy priority a title waits for the answers of everybody. The other
+// policies do not read it; a title is a short request of this user there.
 const PRIORITY = 100;
 const MAX_TOKENS = 16;
 const MAX_LENGTH = 60;

@@ -188,7 +188,7 @@ export class Picture {
     if (kind === "copy") this.#copies.set(fields[1], now);
     if (kind !== "step") return;
     const [ms, isOver, shares] = fields;
-    // A request that is in no message began and ended since the last one.
+    // A number that is in no message is of an own request, which began and ended since the last one.
     for (const [n] of shares) if (n && !this.#hues.has(n)) this.#hues.set(n, this.#freeHue());
     const named = shares.map(([n, prompt, decode, accepted]) => ({ n, hue: this.hueOf(n), prompt, decode, accepted }));
     // What is read stands above what is written, and requests of one hue together.

@@ -16,14 +16,17 @@ const ABOUT_ANYTHING = [
   "Compare tea and coffee in a table.",
 ];
 
+const OF_GUIDE = "The small model guide knows Quire alone, and answers in English.";
+
 /** A heading, the notice (its children) if there is one, and suggested questions. */
 export function Welcome({ link, onAsk, children }) {
-  const questions = link.answersAnything ? ABOUT_ANYTHING : ABOUT_QUIRE;
+  const isGuide = link.isReady && !link.answersAnything;
+  const questions = isGuide ? ABOUT_QUIRE : ABOUT_ANYTHING;
   return html`
     <section class="welcome" aria-label="Welcome">
       <${Quire} size=${72} />
       <h2>What would you like to know?</h2>
-      <p class="lead">Answers are generated on this server, one token at a time.</p>
+      <p class="lead">Answers are generated on this server, one token at a time.${isGuide && html`<br />${OF_GUIDE}`}</p>
       ${link.isReady
         ? html`<ul class="suggestions">
             ${questions.map((question) => html`

@@ -130,6 +130,6 @@ function Figures({ figures, isOpen: isBeingWritten }) {
     <span class="first-token" title="From sending the question to seeing the first token">
       first token <b>${formatDuration(firstTokenMs)}</b>
     </span>
-    <span class="tokens"><b>${tokens}</b> ${tokens === 1 ? "token" : "tokens"}</span>
+    <span class="tokens"><b>${tokens.toLocaleString("en")}</b> ${tokens === 1 ? "token" : "tokens"}</span>
   `;
 }

@@ -244,7 +244,7 @@ class Journaling:
         if work.is_whole:
             self._store.rewrite(work.changes({}))
         else:
-            self._store.commit(work.changes(self._held(work.forgotten)))
+            self._store.commit(work.changes(self._marked(work) | self._held(work.forgotten)))
         return self._clean(work.is_whole or bool(work.forgotten))
 
     def _held(self, forgotten: set[int]) -> dict[int, LiveStream]:
@@ -256,6 +256,11 @@ class Journaling:
                 if not forgotten:
                     break  # the next one with the next commit: all at once would hold this one up
         return held
+
+    def _marked(self, work: JournalWork) -> dict[int, LiveStream]:
+        """Return the streams that are begun again and recovered: what is written as a whole says so. Journal thread."""
+        again = [(number, self._recorded.get(number)) for number in work.attempts]
+        return {number: one.stream for number, one in again if one is not None and one.stream.is_recovered}
 
     def _clean(self, has_forgotten: bool) -> bool:
         """Clean the file of what was deleted, not too often; return whether there is more to delete. Journal thread."""

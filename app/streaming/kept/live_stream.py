@@ -86,6 +86,7 @@ class LiveStream:
         keeper: who keeps it; None before it is kept and after it was forgotten.
         recorder: what records it; None without a journal.
         is_stopped: whether the process ends before the stream does, which goes on in the next process.
+        is_recovered: whether it went on in a process that may choose other tokens than the one before.
         num_bytes: the memory that it takes.
         num_tokens, told_bytes: the tokens that were told, of all choices, and their bytes.
         num_waiting: the tokens that wait to be recorded.
@@ -95,8 +96,9 @@ class LiveStream:
     __slots__ = (
         "_answer_bytes", "_engine", "_is_failing", "_is_paused", "_is_submitted", "_lag_from", "_last_report",
         "_parts", "_release", "_was_read", "account", "answer", "cancelled_ends", "ends", "failure", "id",
-        "is_behind", "is_stopped", "keeper", "num_tokens", "num_told", "num_waiting", "progress", "readers",
-        "recorder", "requests", "slow_reader", "state", "streams", "tenant", "told_bytes", "transcripts", "ttl_s",
+        "is_behind", "is_recovered", "is_stopped", "keeper", "num_tokens", "num_told", "num_waiting", "progress",
+        "readers", "recorder", "requests", "slow_reader", "state", "streams", "tenant", "told_bytes", "transcripts",
+        "ttl_s",
     )  # fmt: skip
 
     def __init__(
@@ -129,7 +131,7 @@ class LiveStream:
         self.readers: dict[LiveReader, None] = {}  # in the order of their coming
         self.keeper: Keeper | None = None
         self.recorder: Recorder | None = None
-        self.is_stopped = self.is_behind = False
+        self.is_stopped = self.is_recovered = self.is_behind = False
         self.num_tokens = self.told_bytes = self.num_told = self.num_waiting = 0
         self._parts = [RequestSink(self, index * per_prompt, range(per_prompt)) for index in range(len(self.requests))]
         self._engine = engine

@@ -38,6 +38,7 @@ def whole(stream: LiveStream, later: Told | None = None) -> Told:
         state=stream.state,
         failure=stream.failure,
         columns=[transcript.columns() for transcript in stream.transcripts if transcript.last],
+        is_recovered=stream.is_recovered,
     )
     if later is not None and not stream.is_over:
         told.add(later)
@@ -50,6 +51,7 @@ def restore(stream: LiveStream, told: Told) -> None:
     for delta in told.deltas:
         by_choice.setdefault(delta.choice, []).append(delta)
     later = starmap(columns_of, by_choice.items())
+    stream.is_recovered = told.is_recovered
     stream.restore([*told.columns, *later], _endings_of(told, stream.id))
 
 

@@ -6,12 +6,20 @@ blocks are theirs, and what a step computed of which of them, is shown only if t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import msgspec
 
 from app.contract.engine_figures import EngineFigures
-from app.contract.engine_picture import CopyRecord, PictureGroup, Record, StateRecord, StepRecord, StepShare
+from app.contract.engine_picture import (
+    CopyRecord,
+    EnginePicture,
+    PictureGroup,
+    Record,
+    StateRecord,
+    StepRecord,
+    StepShare,
+)
 from app.contract.live_state import (
     COPIED,
     NO_OWNER,
@@ -78,11 +86,11 @@ class AccountView:
                 [(number, count) for number, group in owners if (count := num_host_blocks_of(group))],
             ),
             groups=[self._group(group) for group in picture.groups],
-            records=[*self._records(records, cells, picture.block_size)],
+            records=[*self._records(records, cells, picture)],
             lost=num_lost,
             figures=figures,
         )
-        unfinished = {group.request_id for group in picture.groups}
+        unfinished = _unfinished(picture)
         self._numbers = {name: number for name, number in self._numbers.items() if name in unfinished}
         self._own &= unfinished
         number, before = (1, None) if self._last is None else (self._last.number + 1, self._last.cells)
@@ -126,11 +134,12 @@ class AccountView:
         )
 
     def _records(
-        self, records: Sequence[Record], cells: Cells, block_size: int
+        self, records: Sequence[Record], cells: Cells, picture: EnginePicture
     ) -> Iterator[LiveStep | LiveCopy | LiveChange]:
+        named = self._own | _unfinished(picture) if self._shows_all else self._own
         for record in records:
             if isinstance(record, StepRecord):
-                shares = self._shares(record.shares, block_size)
+                shares = self._shares(record.shares, named, picture.block_size)
                 duration_ms = round(record.duration_s * 1000, _MS_DIGITS)
                 yield LiveStep(self._at(record.start_time), duration_ms, record.is_over_target, shares)
             elif not isinstance(record, CopyRecord):
@@ -138,11 +147,14 @@ class AccountView:
             elif cells[record.target - 1] & COPIED:
                 yield LiveCopy(self._at(record.time), record.source, record.target)
 
-    def _shares(self, shares: Sequence[StepShare], block_size: int) -> list[LiveShare]:
-        """Return who had a part in a step; the parts of others are one, and a prompt's tokens there whole blocks."""
+    def _shares(self, shares: Sequence[StepShare], named: Set[str], block_size: int) -> list[LiveShare]:
+        """Return who had a part in a step; the parts of those not `named` are one, prompts there in whole blocks.
+
+        A watcher takes a number that is in no group of the message for one of its own requests, which has ended.
+        """
         shown, others = [], []
         for share in shares:
-            if self._shows_all or share.request_id in self._own:
+            if share.request_id in named:
                 number = self._number_of(share.request_id)
                 shown.append(LiveShare(number, share.num_prompt, share.num_decode, share.num_accepted))
             else:
@@ -152,3 +164,7 @@ class AccountView:
             num_decode = sum(share.num_decode for share in others)
             shown.append(LiveShare(NO_OWNER, num_prompt, num_decode, sum(share.num_accepted for share in others)))
         return shown
+
+
+def _unfinished(picture: EnginePicture) -> set[str]:
+    return {group.request_id for group in picture.groups}

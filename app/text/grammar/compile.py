@@ -117,6 +117,7 @@ _OURS = {
     "lexertoocomplex": "Its regular expressions are too complex",
     "parser error: too many items": "It demands a text that is too long, or never ends",
     "lexer error: too many": "Its regular expressions are too complex",
+    "lexer precomputation failed": "Its regular expressions are too complex",
     "fuel exhausted": "Its regular expressions are too complex",
     "unable to determine if regex is empty": "Its regular expressions are too complex",
     "too many states": "Its regular expressions are too complex",
@@ -126,9 +127,10 @@ _OURS = {
     "are allowed",
     "error parsing signed integer": f"It has a number that is too large; at most {2**31 - 1} repetitions are allowed",
     "exceed the maximum number of nested": "It has too many nested brackets, or a number with too many digits",
+    "panic: ": "The grammar library fails at it",
     "failed to generate regex for": "It has a minimum or maximum that is too large; use one of at most 18 digits",
 }
-_POSITION = re.compile(r"^(?:at )?\d+\(\d+\): ")
+_POSITION = re.compile(r"^(?:at )?\d+\(\d+\): (?:failed to compile JSON schema: )?")
 
 
 def error_of(matcher: LLMatcher) -> str:

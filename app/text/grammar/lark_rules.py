@@ -1,7 +1,8 @@
 """Which grammars in Lark have a complete text: one that needs itself has none, and would be written for ever.
 
-Only as much of Lark is read as that takes, in linear time. What is not understood here counts as complete, and stays as
-it is: the library then says what is wrong with it, if anything is.
+Only as much of Lark is read as that takes, in linear time: of rules with a parameter neither its values nor conditions,
+which can only take texts away. What is not understood here counts as complete, and stays as it is: the library then
+says what is wrong with it, if anything is.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ _TOKEN = re.compile(
     | (?P<json>%(?:json|regex|llguidance)[ \t\r\n]*+(?=\{))
     | (?P<lark>%lark\b[ \t\r\n]*+\{)
     | (?P<other>%(?:ignore|import)\b[^\n]*+)
-    | (?P<name>[!?]?[_?]?[a-z][a-z0-9_-]*+(?![A-Za-z0-9_-])(?!::))
+    | (?P<if>%if[ \t]++[a-z][a-z_]*+[ \t]*+)
+    | (?P<name>(?P<rule>[!?]?[_?]?[a-z][a-z0-9_-]*+)(?![A-Za-z0-9_-])
+        (?:[ \t]*+::[ \t]*+(?:_|0[xX][0-9a-fA-F]++|[0-9]++|[a-z][a-z_]*+[ \t]*+\([^()\n]*+\)))?+(?![ \t]*+::))
     | (?P<leaf>"(?:\\.|[^"\\\n])*+"i?|/(?:\\.|[^/\\])++/[imslux]*+|<[^<>\s]++>|@[\w-]++|_?[A-Z][A-Z0-9_-]*+)
     | (?P<alias>->[ \t]*+[\w-]++)
     | (?P<times>\{[ \t]*+(?P<least>\d*+)[ \t]*+(?:,[ \t]*+\d*+[ \t]*+)?\}|~[ \t]*+(?P<from>\d++)(?:\.\.\d++)?)
-    | (?P<mark>[?*+()\[\]|&~:}])""",
+    | (?P<mark>\.\.|[?*+()\[\]|&~:}])""",
     re.VERBOSE,
 )
 _OPTIONAL = frozenset("?*")
+_BRACKET = re.compile(r"[^()\n]*+[()]")
 _HEAD = re.compile(r"(?:\.[0-9]++)?[ \t]*+:")  # of a rule, behind its name and options
 _OPTIONS = re.compile(r'[ \t]*+\[(?:"(?:\\.|[^"\\\n])*+"i?|/(?:\\.|[^/\\])++/|[^\]"/])*+\]')
 
@@ -152,7 +156,7 @@ class _Reader:
                 self._json()
             elif kind in ("name", "leaf"):
                 self._head()
-                rules[text.lstrip("!?")] = self._body(depth)
+                rules[(match["rule"] or text).lstrip("!?")] = self._body(depth)
             elif depth and text == "}":
                 return rules
             elif kind not in ("blank", "line", "other"):
@@ -204,9 +208,11 @@ class _Reader:
         """Read one token, or a schema or a grammar, into the innermost of the open bodies."""
         kind, text, body = match.lastgroup, match[0], bodies[-1]
         if kind == "name":
-            body.add(reference(text.lstrip("!?")))
+            body.add(reference(match["rule"].lstrip("!?")))
         elif kind == "leaf":
             body.add(FREE)
+        elif kind == "if":
+            self._condition()
         elif kind == "json":
             value = self._json()
             is_schema = text.startswith("%json")
@@ -224,8 +230,20 @@ class _Reader:
         elif text == body.closing:
             bodies.pop()
             bodies[-1].add(body.part())
-        elif kind in ("other", "mark") and text not in ("+", "&", "~"):
+        elif kind in ("other", "mark") and text not in ("+", "&", "~", ".."):
             raise _Unread
+
+    def _condition(self) -> None:
+        """Pass the brackets of a condition, if it has any."""
+        depth = 0
+        while depth or self._text.startswith("(", self._at):
+            match = _BRACKET.match(self._text, self._at)
+            if match is None:
+                raise _Unread
+            self._at = match.end()
+            depth += 1 if match[0].endswith("(") else -1
+            if not depth:
+                return
 
     def _json(self) -> dict[str, Any]:
         """Read an object, whose bracket comes next."""

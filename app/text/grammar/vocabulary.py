@@ -16,8 +16,9 @@ from app.text.tokens.tokenizer import Part, Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-# Masks of strings near their maximum length are slow: the library's own slices end at 10 and 30 characters.
-SLICE_LENGTHS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 30)
+# Sets of tokens that a mask allows as a whole. Masks of strings near their maximum length are slow, since the tokens
+# outside are looked at one set after the other: with more lengths masks take longer, and so does reading a vocabulary.
+SLICE_LENGTHS = (10, 20)
 CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
 SLICES = (r"[ \t\n\r]+", *(f"{CHARACTERS}{{1,{length}}}" for length in SLICE_LENGTHS), f"{CHARACTERS}+")
 MAX_FORCED_CHARS = 128

@@ -7,7 +7,7 @@ import pytest
 
 from app.api.anthropic.messages_wire import PING, MessagesWire
 from app.contract.errors import ErrorInfo, Overloaded
-from app.contract.events import ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
+from app.contract.events import REPETITION, ChoiceEnd, Finished, FinishReason, Timings, TokenDelta, Usage
 from tests.api.anthropic.messages import BODY, PATH, TOOLS, events_of, message_of, streamed, whole
 from tests.api.anthropic.test_message_assembler import request_of
 from tests.api.routes.test_tools import ANSWERS, app_with
@@ -76,6 +76,7 @@ async def test_the_prompt_is_counted_at_the_start_and_its_cached_part_at_the_end
         (ChoiceEnd(FinishReason.STOP, 7), False, ("end_turn", None)),
         (ChoiceEnd(FinishReason.LENGTH), False, ("max_tokens", None)),
         (ChoiceEnd(FinishReason.LENGTH), True, ("model_context_window_exceeded", None)),
+        (ChoiceEnd(FinishReason.LENGTH, REPETITION), True, ("max_tokens", None)),
     ],
 )
 def test_a_message_says_why_it_has_ended(end, is_lowered, expected):

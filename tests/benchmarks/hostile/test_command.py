@@ -10,18 +10,20 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.hostile import command
 from benchmarks.hostile.command import Result
+from benchmarks.hostile.outcomes import Outcomes
 from benchmarks.hostile.search import Tried
 from benchmarks.isolation.row import Row
 
 QUIET = Row(0.01, 0.02, 0.01, 0.02, 0.1, 0.1, 0.1, 0.01, 0, 100, {})
 FINE = QUIET._replace(answers={"400": 2}, kept_bytes=0, back_s=0.0, exit_s=1.0)
+SENT = Outcomes(1, {"It is too large": 2}, 3, {"No text satisfies it.": 3})
 
 
 @pytest.fixture
 def without_servers(monkeypatch):
     monkeypatch.setattr(command, "serving", lambda *options: nullcontext())
     monkeypatch.setattr(command, "write_checkpoint", lambda name, folder: folder)
-    results = {"regex": Result(QUIET, FINE, [Tried((1, 2), 0.5, 100, 400)], [])}
+    results = {"regex": Result(QUIET, FINE, SENT, [Tried((1, 2), 0.5, 100, 400)], [])}
     monkeypatch.setattr(command, "search", lambda server, language, num_requests, seed: results[language])
     return results
 
@@ -29,17 +31,19 @@ def without_servers(monkeypatch):
 def test_a_search_within_the_limits(without_servers, capsys, tmp_path):
     file = tmp_path / "hostile.json"
     assert main(["hostile", "--languages", "regex", "--out", str(file)]) == 0
-    assert "2 x 400" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "2 x 400" in output and "regex: 1 accepted, 2 at a limit, 3 rejected" in output
     found = json.loads(file.read_text())["regex"]
     assert found["row"]["exit_s"] == 1.0 and found["costliest"][0]["genes"] == [1, 2]
+    assert found["outcomes"]["limits"] == {"It is too large": 2}
 
 
 @pytest.mark.parametrize(
     ("result", "line"),
     [
-        (Result(QUIET, FINE._replace(schema_s=8.9), [], []), "new schema: first token of a new request is 8.9 s"),
-        (Result(QUIET, FINE._replace(livez_max_s=0.3), [], []), "longest answer of /livez is 0.3 s"),
-        (Result(QUIET, FINE, [], ["status 500"]), "status 500"),
+        (Result(QUIET, FINE._replace(schema_s=8.9), SENT, [], []), "new schema: first token of a new request is 8.9 s"),
+        (Result(QUIET, FINE._replace(livez_max_s=0.3), SENT, [], []), "longest answer of /livez is 0.3 s"),
+        (Result(QUIET, FINE, SENT, [], ["status 500"]), "status 500"),
     ],
 )
 def test_what_is_missed_is_said(without_servers, capsys, result, line):

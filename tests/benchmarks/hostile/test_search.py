@@ -41,6 +41,24 @@ async def test_each_request_is_another_one_from_another_address():
         assert len({head.partition(b"\r\n\r\n")[2] for head in server.heads}) > 15
         assert await attacker.end() == {"400": 30} and attacker.faults == []
         assert all(tried.seconds > 0 and tried.num_bytes > 1e6 for tried in attacker.tried)
+        assert attacker.outcomes().num_rejected == 30 and sum(attacker.outcomes().reasons.values()) == 30
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (b'HTTP/1.1 400 Bad Request\r\ncontent-length: 29\r\n\r\n{"error":{"message":"It is"}}', "It is"),
+        (b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}", "{}"),
+        (b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "status 400"),
+        (TOKENS, ""),
+        (b"HTTP/1.1 200 OK\r\n", "no answer"),
+    ],
+)
+async def test_what_the_server_says_is_wrong_is_kept(response: bytes, error: str):
+    async with attack_server(response) as server:
+        attacker = search_of(server, 1)
+        await attacker.attack(0.0)
+        assert [tried.error for tried in attacker.tried] == [error]
 
 
 async def test_the_letter_is_one_of_the_model():

@@ -14,18 +14,20 @@ from benchmarks.live.report import (
     served_table,
     served_verdicts,
 )
-from benchmarks.live.served import CHROMIUM, NUM_WATCHERS, STALLED, WATCHER, WATCHERS, Repeat, Served, Spent, Turn
+from benchmarks.live.served import CHROMIUM, NUM_WATCHERS, STALLED, WATCHER, WATCHERS, Pair, Served, Turn
+from benchmarks.live.spent import Spent
+from benchmarks.live.unit_costs import UnitCosts
 from benchmarks.live.watching import Watched
 
-OFF = Turn(Spent(8.0, 2.0), 10.0, 3.0, Watched())
+OFF = Turn(Spent(8.0, 2.0), 1000.0, 10.0, 3.0, Watched())
 NAMES = (WATCHER, WATCHERS, STALLED, CHROMIUM)
 
 
 def beside(name: str, engine_s: float = 8.0, loop_s: float = 2.0, num_messages: int = 100) -> Served:
-    """One repeat beside somebody who took so much time of the server, where a hundred pictures were made."""
-    watched = Watched() if name == CHROMIUM else Watched(num_messages, 20_000 * num_messages, 100)
-    on = Turn(Spent(engine_s, loop_s, 0.1), 10.0, 4.0, watched)
-    return Served(NUM_WATCHERS.get(name, 1), [Repeat([on, on], [OFF, OFF])])
+    """One round beside somebody who took so much time of the server, where a hundred pictures were made."""
+    watched = Watched() if name == CHROMIUM else Watched(num_messages, 20_000 * num_messages, 100, 1.0, 10.0)
+    on = Turn(Spent(engine_s, loop_s, 0.1), 1000.0, 10.0, 4.0, watched)
+    return Served(NUM_WATCHERS.get(name, 1), [Pair([on, on], [OFF, OFF])])
 
 
 def all_beside(**changed: Served) -> dict[str, Served]:
@@ -66,8 +68,14 @@ def test_one_that_misses_nothing_was_not_stalled():
 
 def test_what_is_not_known_is_not_shown():
     found = all_beside()
-    head, *rows = served_table(found, Terminal())
+    costs = UnitCosts(2.0, {WATCHER: 1.0, WATCHERS: 8.0, STALLED: 1.0})
+    head, *rows = served_table(found, costs, Terminal())
     assert head.split("  ")[-1] == "unwatched" and [row.split("  ")[0] for row in rows] == [*NAMES]
     assert "4 (4-4)" in rows[0] and "-" not in rows[0].split()
-    assert rows[3].split().count("-") == 3
-    assert served_json(found[WATCHER])["bytes_per_second"] == [200_000, 200_000]
+    assert rows[3].split().count("-") == 4
+    written = served_json(WATCHER, found[WATCHER], costs)
+    assert written["bytes_per_second"] == [200_000, 200_000]
+    assert written["medians"]["more"] == {"median": 0.0, "low": 0.0, "high": 0.0}
+    # A hundred pictures of 3 ms beside a thousand tokens of 10 ms.
+    assert written["counted"] == pytest.approx(0.03)
+    assert served_json(CHROMIUM, found[CHROMIUM], costs)["counted"] is None

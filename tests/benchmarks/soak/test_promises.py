@@ -17,6 +17,15 @@ def test_what_tests_a_promise_exists():
                 assert not test or f"def {test}(" in (ROOT / path).read_text()
 
 
+def test_the_page_lists_each_promise_with_what_tests_it():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    rows = [tuple(map(str.strip, line.split("|")[1:-1])) for line in page.splitlines() if line.startswith("| R")]
+    listed = {name: (what, tested_by) for name, what, _, tested_by in rows}
+    assert [*listed] == [*PROMISES, "R18"]
+    for name, promise in PROMISES.items():
+        assert listed[name] == (promise.what, promise.named)
+
+
 def test_a_promise_that_is_not_kept_is_told(capsys):
     promises = {
         "R1": Promise("it is listed", ("benchmarks",)),

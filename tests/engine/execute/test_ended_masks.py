@@ -164,16 +164,60 @@ def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
     setting.process.end()
     setting.now += 1.0
     assert setting.late() == {"g2", "g3"}
-    begun = set(setting.process.tokens)
-    assert len(begun) == 3 and {1, 4} < begun
-    (guilty,) = begun - {1, 4}
-    setting.note(0, guilty, 4)  # in company
+    (guilty,) = setting.process.tokens
+    setting.note(0, guilty)
     setting.process.end()
     setting.masks._remote.receive(lambda: not setting.masks._remote.late)
     assert {each.id: each.failure for each in setting.masks._remote._sequences.values()} == {
         1: None, 2: None, 3: None, 4: None, guilty: TOO_LARGE
     }  # fmt: skip
     assert setting.rejection(guilty) is not None and guilty not in setting.process.tokens
+
+
+def test_nobody_is_blamed_for_what_others_do_beside(make):
+    """Two sequences end processes in turn, while a good one is worked on: it is alone when it is tried, and cleared."""
+    setting = make()
+    for number in (1, 2, 3):
+        setting.accept_grammar(number)
+        setting.start(number)
+    setting.fill(1, 2, 3)
+    setting.process.holds |= {1, 2, 3}
+    setting.accept([3, 3, 3])
+    setting.note(0, 1, 2)
+    ending = {2, 3}
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        """It ends at once where a guilty one begins, with all noted that begin."""
+        begun = {start.sequence_id for start in turn.starts}
+        if begun & ending:
+            setting.note(0, *process.tokens, *begun)
+            process.end()
+        else:
+            process.answer(turn)
+
+    setting.children._plays += [play] * 5
+    setting.process.end()
+    setting.masks._remote.receive(lambda: not setting.masks._remote.late)
+    assert setting.failures() == {2: TOO_LARGE, 3: TOO_LARGE}
+    assert setting.rejection(1) is None
+
+
+def test_a_new_sequence_begins_when_all_suspects_are_cleared(make):
+    setting = make()
+    setting.start(1)
+    setting.fill(1)
+    setting.process.holds.add(1)
+    setting.accept([3])
+    setting.note(0, 1)
+    setting.children._plays.append(holding({1}))
+    setting.process.end()
+    setting.now += 1.0
+    assert setting.late() == {"g1"}
+    setting.start(2)
+    assert set(setting.process.tokens) == {1}
+    setting.process.reply(ready=(Ready(1, 1, False, None, ()),))
+    setting.masks._remote.read(0.0)
+    assert set(setting.process.tokens) == {1, 2}
 
 
 def test_the_next_suspect_begins_when_the_first_is_cleared_or_has_ended(make):

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from app.config.settings import ServerConfig
+from app.contract.requests import EngineRequest
+from app.contract.stored_prefix import StoredPrefix
 from app.engine.kv_disk import block_writer, disk_store
 from app.engine.kv_disk.block_folder import BlockFolder
 from app.engine.kv_disk.disk_store import KVDisk
@@ -283,34 +285,36 @@ def test_a_slow_disk_gives_what_it_has_read_while_it_would_be_computed(
     assert engine.disk.counts.misses["slower"] == 1
 
 
-def test_what_waits_in_memory_for_the_engine_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def fetched(folder: Path) -> tuple[KVDisk, EngineRequest, StoredPrefix]:
+    """A store that has read the six blocks of a request, which wait in memory."""
     stored(folder)
     engine = StoredEngine(folder)
     asked = engine.request(PROMPT)
     first = engine.disk.fetch(asked, 1.0)
     assert first is not None and first.num_blocks == 6
+    return engine.disk, asked, first
+
+
+def test_what_waits_in_memory_for_the_engine_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    disk, asked, first = fetched(folder)
     monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", 2 * len(first.data))  # of which it may have three quarters
-    second = engine.disk.fetch(asked, 1.0)
+    second = disk.fetch(asked, 1.0)
     assert second is not None and second.num_blocks == 3
-    assert engine.disk.fetch(asked, 1.0) is None
+    assert disk.fetch(asked, 1.0) is None
     first.take(0)
     del second
-    assert engine.disk.fetch(asked, 1.0) is not None
+    assert disk.fetch(asked, 1.0) is not None
 
 
 def test_who_comes_finds_room_however_much_another_account_has(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    stored(folder)
-    engine = StoredEngine(folder)
-    asked = engine.request(PROMPT)
-    first = engine.disk.fetch(asked, 1.0)
-    assert first is not None and first.num_blocks == 6
+    disk, asked, first = fetched(folder)
     monkeypatch.setattr(disk_store, "MAX_HELD_BYTES", 8 * len(first.data) // 6)
-    assert engine.disk.fetch(asked, 1.0) is None
-    others = [engine.disk.fetch(replace(asked, account=f"address-{number}"), 1.0) for number in range(2)]
+    assert disk.fetch(asked, 1.0) is None
+    others = [disk.fetch(replace(asked, account=f"address-{number}"), 1.0) for number in range(2)]
     assert others[0] is not None and others[0].num_blocks == 1  # three quarters of two blocks
     assert others[1] is None
     first.take(0)
-    again = engine.disk.fetch(replace(asked, account="address-1"), 1.0)
+    again = disk.fetch(replace(asked, account="address-1"), 1.0)
     assert again is not None and again.num_blocks == 5
 
 

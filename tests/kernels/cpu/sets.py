@@ -81,6 +81,18 @@ def quick_file(instruction_set: str, name: str = "", *flags: str) -> Path:
         return file
 
 
+def lend_sets(home: Path, *instruction_sets: str) -> None:
+    """Put sets as `make test` has them where a process finds its kernels whose `XDG_CACHE_HOME` is `home`.
+
+    Raises:
+        CannotCompile: one cannot be made.
+    """
+    folder = home / "quire"
+    folder.mkdir(parents=True)
+    for instruction_set in set(instruction_sets):
+        (folder / f"{instruction_set}-{source_key()}.so").symlink_to(set_file(as_tested(instruction_set)))
+
+
 @contextmanager
 def one_compiler() -> Iterator[None]:
     """Keep other processes of the tests waiting: they then find what this one has compiled."""

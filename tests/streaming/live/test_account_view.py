@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,19 +79,30 @@ def test_a_request_that_has_ended_since_is_in_the_records_with_its_number():
     ]  # fmt: skip
 
 
-def test_a_request_that_began_and_ended_between_two_pictures_is_its_accounts():
+@pytest.mark.parametrize("shows_all", [False, True])
+def test_a_request_that_began_and_ended_between_two_pictures_is_its_accounts(shows_all):
     records = [
         step(1000.01, ("chatcmpl-a", 17, 0, 0), ("chatcmpl-b", 5, 0, 0)),
         StateRecord(1000.02, "chatcmpl-a", "anna", GroupState.ENDED),
         StateRecord(1000.02, "chatcmpl-b", "boris", GroupState.ENDED),
     ]
-    view = AccountView("anna", shows_all=False)
+    view = AccountView("anna", shows_all=shows_all)
     assert state_of(message_of(view, picture(1, records=records)))["records"] == [
         ["step", -0.09, 2.5, False, [[1, 17, 0, 0], [0, 16, 0, 0]]],
         ["state", -0.08, 1, "ended"], ["state", -0.08, 2, "ended"],
     ]  # fmt: skip
     again = state_of(message_of(view, picture(2, [group("chatcmpl-a", [table([1])], "boris")])))
     assert [one["own"] for one in again["groups"]] == [False]  # nothing is kept of who has ended
+
+
+def test_a_request_of_another_account_that_ends_is_named_in_no_step_of_the_message_that_has_it_no_more():
+    """A watcher would take it for one of its own, whose group it has missed."""
+    held = group("chatcmpl-b", [table([1])], "boris")
+    view = AccountView("anna", shows_all=True)
+    message_of(view, picture(1, [held]))
+    records = [step(1000.15, ("chatcmpl-b", 0, 1, 0)), StateRecord(1000.16, "chatcmpl-b", "boris", GroupState.ENDED)]
+    [[*_, shares], _] = state_of(message_of(view, picture(2, records=records)))["records"]
+    assert shares == [[0, 0, 1, 0]]
 
 
 def test_host_blocks_of_others_are_counted_and_have_no_owner():

@@ -22,7 +22,7 @@ class ServedCache(GrammarCache):
     def load(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: tuple[int, ...]) -> str | None:
         reason = super().load(tokenizer, vocab_size, eos_token_ids)
         if self.children is not None and self._is_shared:
-            self.children = _children.setdefault(self.children.greeting, self.children)
+            self.children = _children.setdefault(b"".join(self.children.greeting()), self.children)
         return reason
 
     def lease(self, grammar: Grammar, account: str = "") -> Lease:

@@ -81,6 +81,9 @@ def test_after_reasoning_two_blanks_may_come_first(grammar: Grammar, text: str, 
     assert accepts(Grammar(grammar.kind, grammar.source), text)
 
 
+BOTH = {"type": "string", "allOf": [{"pattern": f"^((.*a.{{{n}}})+)$"} for n in (60, 5)] + [{"pattern": "^(?s:.*)k$"}]}
+
+
 @pytest.mark.parametrize("follows_reasoning", [False, True])
 @pytest.mark.parametrize(
     ("kind", "source", "words"),
@@ -101,6 +104,9 @@ def test_after_reasoning_two_blanks_may_come_first(grammar: Grammar, text: str, 
         ("lark", "start: /a{4294967296}/", "at most 4294967295 are allowed"),
         ("regex", "a{4294967296}", "at most 4294967295 are allowed"),
         ("regex", "a{1000000}", "too complex"),
+        ("regex", r"(\w)|(|\d|\w)|()+", "library fails at it"),
+        ("lark", f"start: %json {json.dumps(BOTH)}", "Its regular expressions are too complex"),
+        ("lark", "start: T\nT: " + " & ~".join(f"/(.*a.{{{n}}}b.*)/" for n in range(3, 33)), "are too complex"),
         ("json_schema", '{"type":"string","maxLength":4294967296}', "at most 4294967295 are allowed"),
         ("json_schema", '{"type":"integer","minimum":1e40}', "at most 18 digits"),
         ("json_schema", '{"type":"number","maximum":1e308}', "at most 18 digits"),

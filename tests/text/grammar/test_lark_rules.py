@@ -29,6 +29,8 @@ ENDLESS_SCHEMA = '{"type": "object", "properties": {"n": {"$ref": "#"}}, "requir
         (f"start: %json {ENDLESS_SCHEMA}", "start"),
         (f'start: x\nx: "b" %json {ENDLESS_SCHEMA}\n | x', "x"),
         ('start: %lark {\n start: x\n x: "a" x\n}', "start"),
+        ('start: x::0\nx::_[capture]: "a" x::incr(_) %if lt([0:3], 5)', "x"),
+        ('start: y :: 0x1F\ny::_: "a".."c" y::set_bit( 2 ) %if and(bit_clear(2), not (true())) | y::_', "y"),
     ],
 )
 def test_a_grammar_without_a_complete_text_is_rejected_with_a_rule(lark: str, rule: str):
@@ -54,6 +56,12 @@ def test_a_grammar_without_a_complete_text_is_rejected_with_a_rule(lark: str, ru
         ("start: /x|y: y/ | y\ny: y", "x"),
         ('start: %json {"type": ["object", "null"], "required": ["a"], "additionalProperties": {"$ref": "#"}}', "null"),
         ('start: %lark {\n start: "a" | start\n}', "a"),
+        (
+            'start: x::0\nx::_: "" %if is_ones([0:2])\n | ("a" x::set_bit(0) %if bit_clear(0))\n'
+            ' | "b" x::set_bit(1) %if and(bit_clear(1), true)',
+            "ba",
+        ),
+        ('start: "a".."c" %json {"oneOf": [{"type": "null"}]}', "bnull"),
         ('%llguidance {"no_forcing": true}\nstart: %regex {"substring_words": "a b"} "!"', "b!"),
     ],
 )
@@ -75,7 +83,11 @@ def test_a_text_of_the_grammar_satisfies_it(lark: str, text: str):
         ('{"const": "\\u007f"}', '"\\u007f"', True),
     ],
 )
-@pytest.mark.parametrize("lark", ["start: %json {}", "start: x\nx: %lark {\n start: %json {}\n}"])
+@pytest.mark.parametrize(
+    "lark",
+    ["start: %json {}", "start: x\nx: %lark {\n start: %json {}\n}",
+     'start: x::0\nx::_: %json {} %if eq(_, 0) | "!" x::incr(_) %if lt(_, 2)'],
+)  # fmt: skip
 def test_json_in_lark_is_read_as_a_schema_alone(lark: str, schema: str, text: str, is_accepted: bool):
     grammar = Grammar(GrammarKind.LARK, lark.replace("{}", schema))
     assert accepts(grammar, text) is is_accepted
@@ -109,7 +121,7 @@ def test_a_deep_value_in_a_schema_is_rejected(depth: int):
 
 @pytest.mark.parametrize(
     "lark",
-    ["", "start", 'start: "a', "start: (", "start: x)\nx: x", "start: x::1\nx::_: x", "start: x %if y\nx: x", "x: x",
+    ["", "start", 'start: "a', "start: (", "start: x)\nx: x", "start: x::y\nx::_: x", "start: x %if y((\nx: x", "x: x",
      "%override start: x\nx: x\nstart: x", "start: %json {\nx: x", "start: " + "(" * 1000, "%lark {" * 20 + "start: x",
      "start: %lark { start: x\nx: x"],
 )  # fmt: skip
@@ -122,6 +134,7 @@ def test_what_is_not_understood_counts_as_complete(lark: str):
     "lark",
     ['start: "a" ' + '"\\' * 32_000, "start: " + "(" * 64_000, "start: x " + "[" * 30_000 + "]" * 30_000, "//" * 32_000,
      "start: " + "/a" * 32_000, "start: x" + "\n\n |" * 16_000, "start: x\n" + "x: x\n" * 12_000, "%json {" * 9_000,
+     "start: x %if " + "y(" * 30_000, "start: x %if y" + "()" * 30_000, "start: " + "x::y(" * 12_000,
      'start: %json {"a":' + "[" * 60_000, "start[" + '"' * 60_000, "start: " + "%json {}" * 8_000],
     ids=lambda text: str(text)[:20],
 )  # fmt: skip

@@ -68,6 +68,20 @@ def test_byte_level_tokens_are_those_that_the_library_reads_itself():
             assert [matcher.consume_token(token_id) for matcher in matchers] == [True, True]
 
 
+@pytest.mark.parametrize("length", [1, 3, 9, 10, 11, 19, 20, 21, 40])
+def test_slices_change_no_mask(length: int):
+    """They save time where many tokens are allowed together: at each length that is left."""
+    text, _ = toys.toy("byte_level")
+    sliced = GrammarVocabulary(text, text.vocab_size, [1]).backend
+    source = _schema(json.dumps({"type": "string", "maxLength": length}))
+    matchers = [llguidance.LLMatcher(backend, source, log_level=0) for backend in (sliced, sliced.with_slices([]))]
+    answer = json.dumps("the quick brown fox jumps over the lazy dogs"[:length])
+    for token_id in text.encode(answer, add_special_tokens=False):
+        masks = [matcher.compute_bitmask() for matcher in matchers]
+        assert masks[0] == masks[1] and any(masks[0])
+        assert [matcher.consume_token(token_id) for matcher in matchers] == [True, True]
+
+
 def _without(mask: bytes, token_id: int) -> int:
     return int.from_bytes(mask, "little") & ~(1 << token_id)
 

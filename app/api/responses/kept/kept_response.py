@@ -19,7 +19,7 @@ from app.api.responses.kept.kept_items import asked_of, listed_items
 from app.api.responses.kept.told_response import last_number, told_response
 from app.api.responses.response_fields import Include
 from app.api.responses.responses_wire import ResponsesWire
-from app.api.wire.resumable_answer import Resumable, end_answer
+from app.api.wire.resumable_answer import Resumable, end_answer, recovered_header
 from app.api.wire.stream_response import StreamResponse
 from app.contract.errors import InvalidValue, NotFound, StreamNotFound
 from app.streaming.kept.delta_reader import DeltaReader
@@ -73,7 +73,7 @@ async def get_response(http: Request) -> ASGIApp:
             )
     request = replace(Resumable.of(stream).request, stream=True)
     wire = ResponsesWire(request, asked, -1 if after is None else after)
-    return StreamResponse(context, request, DeltaReader(stream), wire, begins_at_once=True)
+    return StreamResponse(context, request, DeltaReader(stream), wire, recovered_header(stream), begins_at_once=True)
 
 
 async def cancel_response(http: Request) -> ASGIApp:

@@ -14,7 +14,7 @@ from app.api.responses.kept.kept_items import asked_of
 from app.api.responses.resource import ResponseObject, running_response
 from app.api.wire.json_line import dump_pieces
 from app.api.wire.response_head import start_message
-from app.api.wire.resumable_answer import Resumable
+from app.api.wire.resumable_answer import Resumable, recovered_header
 from app.streaming.kept.live_stream import LiveStream
 
 
@@ -34,7 +34,7 @@ async def told_response(context: ApiContext, stream: LiveStream, ignored: tuple[
     pending = context.streams.pending_of(stream.account)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        headers = {"content-type": "application/json", "content-length": str(len(body)), **recovered_header(stream)}
         with pending.counted(len(body)):
             await send(start_message(ignored, headers))
             await send({"type": "http.response.body", "body": body})

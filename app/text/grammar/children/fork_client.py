@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from app.contract.errors import CannotStart, UnsupportedParameter
-from app.runtime.lazy_property import lazy_property
 from app.text.grammar.children.fork_server import MASKS, READY, SHORT_TRIAL, TRIAL, greeting
 from app.text.grammar.children.shortage import Shortage, telling_shortages
 from app.text.grammar.children.trial import GrammarLimits
@@ -30,6 +29,9 @@ class ForkClient:
     """Starts the process that forks, and gives it orders. Any thread.
 
     Nothing is started before `start` is called.
+
+    Attributes:
+        greeting: makes the first bytes that the process is sent.
     """
 
     def __init__(
@@ -40,18 +42,13 @@ class ForkClient:
         limits: GrammarLimits | None = None,
     ) -> None:
         tokenizer.read_source()  # now, while the model is loaded: the interpreter's lock may be held for long
-        self._make_greeting = partial(greeting, tokenizer, vocab_size, eos_token_ids, limits or GrammarLimits())
+        self.greeting = partial(greeting, tokenizer, vocab_size, eos_token_ids, limits or GrammarLimits())
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_closed = False
         self._refusal: str | None = None  # why the library cannot read the tokenizer
         self._starting: threading.Thread | None = None
         self._lock = threading.Lock()
-
-    @lazy_property
-    def greeting(self) -> tuple[bytes, ...]:
-        """The first bytes that the process is sent. Blocks: 3 µs for each token."""
-        return self._make_greeting()
 
     @property
     def pid(self) -> int | None:
@@ -179,7 +176,7 @@ class ForkClient:
         """Send the greeting; return the line that comes back, empty if the process has ended or is late."""
         try:
             control.settimeout(START_S)
-            for part in self.greeting:  # made while the process imports
+            for part in self.greeting():  # while the process imports, and reads what has come
                 control.sendall(part)
             with control.makefile("rb", buffering=0) as lines:
                 answer = lines.readline(MAX_LINE)

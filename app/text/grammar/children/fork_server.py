@@ -17,10 +17,10 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -177,29 +177,41 @@ class ForkServer:
 
 def greeting(
     tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int], limits: GrammarLimits
-) -> tuple[bytes, ...]:
-    """Return the bytes that `main` reads, to be sent one after the other: the lengths of three parts, and the parts.
+) -> Iterator[bytes]:
+    """Yield the parts that `main` reads, each behind its length: facts, the tokenizer's file, the bytes of all tokens.
 
-    They are facts, the bytes of all tokens and the tokenizer's file.
+    Blocks for 3 µs a token before the last one: meanwhile the process reads the file, which takes longer.
     """
     file, named_tokens, special_texts = tokenizer.read_source()
     # As ASCII, since a text may have lone surrogates.
     facts = json.dumps([named_tokens, special_texts, vocab_size, list(eos_token_ids), limits]).encode()
-    parts = facts, msgspec.msgpack.encode(all_tokens(tokenizer, vocab_size)), file
-    return b"".join(len(part).to_bytes(LENGTH_BYTES, "little") for part in parts), *parts
+    yield _length(facts) + facts + _length(file)
+    yield file
+    tokens = msgspec.msgpack.encode(all_tokens(tokenizer, vocab_size))
+    yield _length(tokens)
+    yield tokens
+
+
+def _length(part: bytes) -> bytes:
+    return len(part).to_bytes(LENGTH_BYTES, "little")
+
+
+def _read_part(greeted: BinaryIO) -> bytes:
+    """Return the next part of the greeting; ends the process if the server has ended."""
+    length = int.from_bytes(greeted.read(LENGTH_BYTES), "little")
+    part = greeted.read(length)
+    if not part or len(part) < length:
+        sys.exit()
+    return part
 
 
 def main() -> None:
     """Read the greeting from the socket whose descriptor is the argument, then fork. The process's only function."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    with control.makefile("rb") as data:
-        lengths = [int.from_bytes(data.read(LENGTH_BYTES), "little") for _ in range(3)]
-        parts = [data.read(length) for length in lengths]
-    if not parts[-1] or [*map(len, parts)] != lengths:
-        return  # the server has ended
-    named_tokens, special_texts, vocab_size, eos_token_ids, limits = json.loads(parts[0])
-    tokenizer = Tokenizer.from_source(TokenizerSource(parts.pop(), named_tokens, special_texts))
-    tokens = msgspec.msgpack.decode(parts.pop(), type=list[bytes])
+    with control.makefile("rb") as greeted:
+        named_tokens, special_texts, vocab_size, eos_token_ids, limits = json.loads(_read_part(greeted))
+        tokenizer = Tokenizer.from_source(TokenizerSource(_read_part(greeted), named_tokens, special_texts))
+        tokens = msgspec.msgpack.decode(_read_part(greeted), type=list[bytes])
     try:
         vocabulary = GrammarVocabulary(tokenizer, vocab_size, eos_token_ids, tokens)
     except UnsupportedParameter as error:

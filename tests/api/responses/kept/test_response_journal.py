@@ -92,6 +92,21 @@ async def test_what_a_killed_process_was_making_goes_on_with_the_same_events(jou
     assert texts_of(ended) == texts_of(again)
 
 
+async def test_a_response_that_other_kernels_go_on_with_says_so(journal: str):
+    gate = StepGate()
+    async with run_server(gate, journal=journal) as server:
+        gate.allow(9)
+        response_id = (await create(server, background=True, max_output_tokens=40))["id"]
+        async with server.client.stream("GET", f"{PATH}/{response_id}", params={"stream": "true"}) as response:
+            assert "x-quire-recovered" not in response.headers
+            await anext(line async for line in response.aiter_lines() if "output_text.delta" in line)
+        left = killed(journal)
+        gate.allow()
+    async with run_server(journal=left, enforce_eager=True) as server:
+        for query in ({}, {"stream": "true"}):
+            assert (await get(server, response_id, **query)).headers["x-quire-recovered"] == "1"
+
+
 async def test_a_response_is_told_again_whose_conversation_was_deleted(journal: str):
     async with run_server(journal=journal) as server:
         first = await create(server)

@@ -10,6 +10,7 @@ from benchmarks.cpu.gguf.sides import OPENINGS, LlamaCppFile, Loading, QuireFile
 from benchmarks.side import SideFailed
 from tests.benchmarks.cpu.test_sides import FAKE_BENCH
 from tests.gguf_writer import tiny_gguf
+from tests.kernels.cpu.sets import lend_sets
 
 LOADING = Loading([2.0], 1000)
 NAMES = [load.name for load in LOADS]
@@ -56,7 +57,9 @@ def test_llama_cpp_measures_loads_of_the_same_lengths_in_one_run(tmp_path, monke
 
 
 @pytest.mark.skipif("avx2" not in supported_sets(), reason="this machine cannot run the kernels")
-def test_quire_uses_the_kernels_of_the_set(tmp_path):
+def test_quire_uses_the_kernels_of_the_set(tmp_path, monkeypatch):
+    lend_sets(tmp_path, supported_sets()[0], "avx2")  # it reads the machine's memory with the best ones
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = tiny_gguf(tmp_path / "m.gguf", kind="Q8_0", max_position_embeddings=1024)
     side = QuireFile.open(file, None, "avx2", tmp_path / "log")
     try:

@@ -13,6 +13,7 @@ from app.config.settings import Config, make_config
 from app.engine.build import build_engine
 from app.engine.engine import Engine
 from app.engine.execute.gpu.backend import GpuBackend
+from app.engine.execute.gpu.shapes import StepShapes
 from app.engine.kv_disk.disk_store import KVDisk
 from tests.engine import driving
 from tests.engine.execute.faulty_runner import FaultyRunner
@@ -37,14 +38,17 @@ def build(
     fused_rows: int = 0,
     finish_kernels: Callable[[], None] = lambda: None,
     kv_disk: KVDisk | None = None,
+    warms_up: bool = False,
     **settings: object,
 ) -> Engine:
     """An engine for a checkpoint folder; an interpreted program takes a millisecond, so everything is small.
 
-    Fused products take several milliseconds, so steps of few rows are fused only on demand.
+    Fused products take several milliseconds, so steps of few rows are fused only on demand. With `warms_up` all shapes
+    run first, as on a GPU, and otherwise the smallest.
     """
     torch.set_num_threads(1)
     fake = device or FakeDevice()
+    every = StepShapes.warm_ups
 
     def select_backend(config: Config, files: ModelFiles) -> GpuBackend:
         return GpuBackend(config, files.spec, fake, finish_kernels)
@@ -53,6 +57,7 @@ def build(
         patch("app.text.entry.opened_model.check_wanted_gpu"),  # there may be none
         patch("app.engine.build.select_backend", select_backend),
         patch("app.engine.execute.gpu.backend.MAX_ROWS", fused_rows),
+        patch.object(StepShapes, "warm_ups", every if warms_up else lambda shapes: every(shapes)[-1:]),
     ):
         config = make_config({"model": str(folder), **SMALL, **settings})
         engine = build_engine(config, grammars=driving.make_grammars(), kv_disk=kv_disk)

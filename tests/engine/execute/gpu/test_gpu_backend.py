@@ -173,6 +173,12 @@ def test_prepare_returns_the_bytes_that_it_allocates():
     assert held_bytes < num_bytes < 2 * held_bytes + (1 << 20)
 
 
+def test_only_with_deterministic_the_same_kernels_choose_the_same_tokens():
+    small = tiny("Llama", num_hidden_layers=1)
+    assert build(small, max_num_seqs=1).model_info.kernels is None
+    assert build(small, max_num_seqs=1, deterministic=True).model_info.kernels == "triton"
+
+
 def test_startup_reports_the_uses_of_memory():
     model_info = build(tiny("Llama", num_hidden_layers=1), max_num_seqs=1).model_info
     names = ["weights", "graphs", "activations", "KV cache of 320 tokens", "left free"]

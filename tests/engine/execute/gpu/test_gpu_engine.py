@@ -88,7 +88,8 @@ def expected() -> Outputs:
 def test_outputs_equal_those_of_the_cpu(run_ahead, expected):
     """With arrivals, ends, chunks of prompts, graphs, a pool that is too small, and all kinds of sampling."""
     device = FakeDevice()
-    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=4, fused_rows=8 if run_ahead else 0)
+    fused_rows = 8 if run_ahead else 0
+    engine = build(MODEL, device, run_ahead=run_ahead, num_kv_blocks=4, fused_rows=fused_rows, warms_up=True)
     assert run_requests(engine, list(KINDS), NUM_NEW) == expected
     assert sum(graph.num_replays for graph in device.graphs) > 10
     assert engine.stats().recovery.num_faults == 0 and (engine.stats().preemption.num_preemptions > 0 or run_ahead)
@@ -243,7 +244,7 @@ def test_outputs_are_the_same_after_swaps(expected):
     assert engine.stats().preemption.num_swaps > 0 and device.num_pinned_bytes > 0
 
 
-@pytest.mark.parametrize("run_ahead", [0, 2])
+@pytest.mark.parametrize("run_ahead", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_outputs_are_the_same_with_blocks_from_disk(run_ahead, tmp_path):
     outputs, num_cached = [], []
     for _ in range(2):

@@ -11,13 +11,11 @@ import pytest
 from app.contract.events import Finished, RequestFailed
 from app.contract.grammar import ReasoningMarks
 from tests.cases import grid
-from tests.checkpoints import tiny
 from tests.engine.constrained import Constrained, answers
 from tests.engine.driving import Run
 from tests.engine.execute.gpu.gpu_engine import build
-from tests.engine.execute.gpu.test_gpu_engine import NAN_TOKEN, damaged_by_nan
+from tests.engine.execute.gpu.test_gpu_engine import MODEL, NAN_TOKEN, damaged_by_nan
 
-MASKS_EVERYWHERE = ("local", "worker", "late")
 WANTED: list[dict[str, Any]] = [
     {"choice": ["yes", "no"]},
     {"regex": "[ab]{3}"},
@@ -49,7 +47,7 @@ def requests_of(made: Constrained) -> list:
 @pytest.fixture(scope="module")
 def alone() -> dict:
     """The answers of requests that run one after the other."""
-    engine = build(tiny())
+    engine = build(MODEL)
     made = Constrained(engine)
     return {key: value for one in requests_of(made) for key, value in run_all(engine, [one]).items()}
 
@@ -69,17 +67,22 @@ COMPANIES: dict[str, dict[str, Any]] = {
 }
 
 
-def is_usual(where: str, company: str) -> bool:
-    """Everything where sequences sit steps out; the least and the most where they do not."""
-    return where == "late" or company in ("together", "forced, few blocks")
+# The companies of `make test` by where masks are made: each feature once, most of them where sequences sit steps out.
+USUAL = {
+    "local": ("together",),
+    "worker": ("forced, few blocks",),
+    "late": ("together", "drafts", "forced, few blocks"),
+}
 
 
 @pytest.mark.parametrize(
-    ("masks_everywhere", "company"), grid(is_usual, MASKS_EVERYWHERE, COMPANIES), indirect=["masks_everywhere"]
+    ("masks_everywhere", "company"),
+    grid(lambda where, company: company in USUAL[where], USUAL, COMPANIES),
+    indirect=["masks_everywhere"],
 )
 def test_answers_do_not_depend_on_the_company(masks_everywhere: str, alone: dict, company: str):
     settings = COMPANIES[company]
-    engine = build(tiny(), **settings)
+    engine = build(MODEL, **settings)
     assert run_all(engine, requests_of(Constrained(engine)), steps_between=1) == alone
     num_forced = engine.stats().speculation.num_forced_tokens
     if settings.get("speculative_grammar"):
@@ -89,7 +92,7 @@ def test_answers_do_not_depend_on_the_company(masks_everywhere: str, alone: dict
 
 
 def test_steps_run_ahead_only_without_masks():
-    engine = build(tiny(), run_ahead=2)
+    engine = build(MODEL, run_ahead=2)
     made, run = Constrained(engine), Run(engine)
     run.add(made.request("plain", PROMPT, max_tokens=20))
     run.step(3)
@@ -102,7 +105,7 @@ def test_steps_run_ahead_only_without_masks():
 
 
 def test_nothing_left_fails_the_request_alone():
-    engine = build(tiny())
+    engine = build(MODEL)
     made, run = Constrained(engine), Run(engine)
     request = made.request("gone", PROMPT, WANTED[0], max_tokens=5)
     made.leases.clear()
@@ -126,7 +129,7 @@ def test_logits_that_are_no_numbers_are_no_mistake_of_the_grammar(tmp_path: Path
 
 @pytest.mark.usefixtures("masks_everywhere")
 def test_a_budget_closes_the_reasoning():
-    engine = build(tiny())
+    engine = build(MODEL)
     made, marks = Constrained(engine), ReasoningMarks(70, 71, is_inside=True)
     request = made.request("one", PROMPT, WANTED[1], marks=marks, thinking_token_budget=2, logit_bias={71: -100.0})
     tokens = run_all(engine, [request])["one", 0][0]

@@ -133,10 +133,10 @@ def test_float16_is_supported_for_one_row_only():
 @pytest.mark.parametrize(("normed", "gated"), [(False, False), (True, False), (True, True)])
 def test_wide_weights_have_larger_tiles(rows, normed, gated, monkeypatch):
     """Every tile size gives the same products; narrow weights alone would not test the large tiles."""
-    choose = matvec._tiling
-    for width in (1024, 2112, 4224, 8448):
-        tiling = choose(rows, width, torch.bfloat16, normed=normed, gated=gated)
-        assert width % tiling.tile == 0
+    widths = (1024, 2112, 4224, 8448)
+    tilings = [matvec._tiling(rows, width, torch.bfloat16, normed=normed, gated=gated) for width in widths]
+    assert not any(width % tiling.tile for width, tiling in zip(widths, tilings, strict=True))
+    for tiling in dict.fromkeys(tilings):
         monkeypatch.setattr(matvec, "_tiling", lambda *_, chosen=tiling, **__: chosen)
         case = Case(rows, 3 * tiling.tile, 600, torch.float32, halves=1 + gated)
         x = case.normed() if normed else case.x

@@ -167,7 +167,7 @@ def test_a_vocabulary_is_the_same_in_the_other_process(kind: str, padding: int):
     """Where it is made from the bytes that were sent: the same masks, and the same tokens of texts that must come."""
     tokenizer, _ = toys.toy(kind)
     size = tokenizer.vocab_size + padding
-    _, _, tokens, file = greeting(tokenizer, size, (2,), PLENTY)
+    _, file, _, tokens = greeting(tokenizer, size, (2,), PLENTY)
     other = Tokenizer.from_source(tokenizer.read_source()._replace(file=file))
     here = GrammarVocabulary(tokenizer, size, (2,))
     there = GrammarVocabulary(other, size, (2,), msgspec.msgpack.decode(tokens, type=list[bytes]))
@@ -181,6 +181,17 @@ def test_a_vocabulary_is_the_same_in_the_other_process(kind: str, padding: int):
             matcher = compile_grammar(grammar, vocabulary)
             found.append((matcher.compute_bitmask(), matcher.compute_ff_tokens()))
         assert found[0] == found[1]
+
+
+def test_the_tokenizers_file_is_sent_before_the_bytes_of_its_tokens_are_found(monkeypatch: pytest.MonkeyPatch):
+    """So both processes work at the same time: with many tokens each takes long."""
+    text, _ = toys.toy("byte_level")
+    found: list[int] = []
+    monkeypatch.setattr(text, "vocabulary_bytes", lambda count: found.append(count) or [b"a"] * count)
+    parts = greeting(text, text.vocab_size, (1,), PLENTY)
+    next(parts)
+    assert next(parts) == text.read_source().file and not found
+    assert len(list(parts)) == 2 and found == [text.vocab_size]
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.999])

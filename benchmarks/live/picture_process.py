@@ -1,0 +1,110 @@
+"""The process of a server that shows pictures and does nothing else: what each of them takes, with nothing beside.
+
+The pictures are those of an engine that decodes 32 sequences of `guide`; making them is counted, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from itertools import count, cycle
+from typing import Any
+
+import uvloop
+
+from app.contract.engine_picture import EnginePicture, Watch
+from app.contract.engine_status import EngineStats, ModelInfo, StepReport
+from app.contract.requests import EngineCommand
+from app.engine.engine import Engine
+from app.engine.schedule.step_plan import StepPlan, StepResult
+from app.engine.schedule.step_results import StepProgress
+from app.engine.view import View
+from app.runtime.clock import monotonic
+from benchmarks.live import engine_cells
+from benchmarks.streams.control import serve_requests, take_output
+from benchmarks.streams.scripted_engine import ScriptedEngine
+from benchmarks.streams.served import serve_quire
+
+CELL = engine_cells.CELLS["guide"]
+INTERVAL_S = 0.02  # between those that are shown: they are encoded meanwhile
+STALL_S = 600.0
+
+
+class CountedView(View):
+    """A view that counts the processor time of all that it does, in `spent_s`."""
+
+    spent_s = 0.0
+
+    def take_step(self, plan: StepPlan, result: StepResult, progress: StepProgress, now: float) -> None:
+        began = time.thread_time()
+        super().take_step(plan, result, progress, now)
+        self.spent_s += time.thread_time() - began
+
+    def take_picture(self, now: float) -> EnginePicture | None:
+        began = time.thread_time()
+        picture = super().take_picture(now)
+        self.spent_s += time.thread_time() - began
+        return picture
+
+
+class PictureEngine(ScriptedEngine):
+    """An engine that shows what it is told to; the first of its `pictures` to whoever begins to watch."""
+
+    def __init__(self, model_info: ModelInfo) -> None:
+        super().__init__(model_info)
+        self.pictures: Sequence[EnginePicture] = ()
+
+    def post(self, command: EngineCommand) -> None:
+        if isinstance(command, Watch):
+            self.show(self.pictures[0] if command.on else None)
+        else:
+            super().post(command)
+
+    def show(self, picture: EnginePicture | None) -> None:
+        """Report a step of nothing, and perhaps a picture. Any thread."""
+        assert self._deliver is not None
+        self._deliver(StepReport((), EngineStats(0), picture=picture))
+
+
+class Pictures:
+    """The requests of the benchmark: the server starts, and shows pictures to whoever watches."""
+
+    def __init__(self) -> None:
+        self._engine: PictureEngine | None = None
+
+    async def start(self, num_pictures: int) -> dict[str, Any]:
+        """Make pictures, and serve; return the port, and the engine thread's milliseconds for each with its records."""
+        pictures, engine_s = make_pictures(CELL.open(), num_pictures)
+        served = await serve_quire(PictureEngine, stall_timeout_s=STALL_S)
+        assert isinstance(served.source, PictureEngine)
+        self._engine = served.source
+        self._engine.pictures = pictures
+        return {"port": served.port, "engine_ms": 1000 * engine_s / len(pictures)}
+
+    async def show(self, num_steps: int, has_pictures: bool) -> dict[str, Any]:
+        """Report steps, each with a picture or none; return the milliseconds of the event loop for each."""
+        assert self._engine is not None
+        pictures, began = cycle(self._engine.pictures), time.thread_time()
+        for _ in range(num_steps):
+            self._engine.show(next(pictures) if has_pictures else None)
+            await asyncio.sleep(INTERVAL_S)
+        return {"loop_ms": 1000 * (time.thread_time() - began) / num_steps}
+
+
+def make_pictures(engine: Engine, num_pictures: int) -> tuple[list[EnginePicture], float]:
+    """Return pictures of an engine that decodes, and the processor seconds that they have taken."""
+    engine_cells.start(engine, CELL, 0)
+    engine.view = view = CountedView(engine.scheduler, count(1))
+    pictures: list[EnginePicture] = []
+    while len(pictures) < num_pictures:
+        if (picture := engine.turn((), monotonic()).picture) is not None:
+            assert len(picture.groups) == CELL.batch, "an answer has ended"
+            pictures.append(picture)
+    engine.turn([Watch(False)], monotonic())
+    return pictures, view.spent_s
+
+
+if __name__ == "__main__":
+    pictures = Pictures()
+    uvloop.run(serve_requests({"start": pictures.start, "show": pictures.show}, take_output()))
