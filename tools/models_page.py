@@ -33,6 +33,10 @@ Every architecture of a folder is tested against transformers: models with rando
 that the architecture may have, give the same tokens and logits in float32, with each set of operations, for a prompt
 alone, and in chunks among others with the same bits. Every architecture of a GGUF file is tested against the folder
 that the file is made of.
+
+The tokenizers of GGUF files are compared with those that the models' publishers ship, but for EXAONE 4's: words are
+split by GPT-2's rule, which llama.cpp has for these files, and characters are composed first (NFC), as in EXAONE 4.5. A
+folder has its own tokenizer.json, so nothing is assumed there.
 """
 
 

@@ -72,21 +72,22 @@ build_llama_cpp() {
         mkdir -p "$folder" && for program in $programs; do cp "$work/out/bin/$program" "$folder/" || return 1; done
 }
 
-# For this processor, and for those with AVX2 and nothing newer. The vocabularies and templates of real models are for
-# tests (QUIRE_LLAMA_CPP).
+# For this processor, and for those with AVX2 and nothing newer. The vocabularies and templates of real models, and the
+# script that converts folders, are for tests (QUIRE_LLAMA_CPP).
 set_up_llama_cpp() {
     unpack_llama_cpp &&
         build_llama_cpp llama.cpp "llama-batched-bench llama-quantize llama-perplexity llama-tokenize" \
             -DGGML_NATIVE=ON &&
-        cp -r "$work/vendor/llama.cpp/models" "$peers/llama.cpp/" &&
+        (cd "$work/vendor/llama.cpp" && cp -r models convert_hf_to_gguf.py conversion gguf-py "$peers/llama.cpp/") &&
         build_llama_cpp llama.cpp-avx2 "llama-batched-bench llama-perplexity" -DGGML_NATIVE=OFF -DGGML_AVX=ON \
             -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX_VNNI=OFF -DGGML_AVX512=OFF &&
         rm -rf "$work"
 }
 
-# Without what it depends on: the part that writes files needs numpy alone, which Quire has.
+# Without what it depends on: the part that writes files needs numpy alone, which Quire has. llama.cpp's script reads the
+# tokenizers of Gemma with sentencepiece.
 set_up_gguf() {
-    pip_of "$python" install --no-deps --target "$peers/gguf" "gguf==$gguf_version" pyyaml
+    pip_of "$python" install --no-deps --target "$peers/gguf" "gguf==$gguf_version" pyyaml sentencepiece
 }
 
 # wanted NAME FILE: whether a peer is chosen and its file is not there yet.

@@ -7,16 +7,18 @@ import logging
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch.nn.functional import kl_div, log_softmax
 
 from app.cli import main
+from app.contract.errors import ModelRefused
 from app.contract.sampling_params import SamplingParams
 from app.llm import LLM
 from benchmarks.perplexity.scored_model import ScoredModel
 from tests.checkpoints import tiny
 from tests.gguf_blocks import GROUPED
-from tests.gguf_writer import GGUF_MODELS, tiny_gguf
+from tests.gguf_writer import GGUF_MODELS, model_fields, stored_tensors, text_fields, tiny_gguf, write_gguf
 from tests.quantized_models import MIXED, random_gguf
 
 SETTINGS = {"max_model_len": 64, "num_kv_blocks": 8, "max_num_seqs": 2}
@@ -40,6 +42,20 @@ def test_the_tokens_and_their_log_probabilities_are_those_of_the_folder(
     fields, settings = GGUF_MODELS[architecture], {"dtype": "float32", "enforce_eager": is_eager}
     found = answers(tiny_gguf(tmp_path / "m.gguf", architecture, **fields), **settings)
     assert found == answers(tiny(architecture, **fields), **settings)
+
+
+def test_the_gate_of_a_shared_expert_may_be_a_matrix_of_one_row(tmp_path: Path):
+    """As llama.cpp's converter writes it since 2026; before, and in `tiny_gguf`, it is a vector."""
+    folder, name = tiny("Qwen2Moe"), "blk.1.ffn_gate_inp_shexp.weight"
+    tensors = stored_tensors(folder, "Qwen2Moe")
+    kind, gate = tensors[name]
+    assert gate.ndim == 1
+    metadata = model_fields(folder, "Qwen2Moe") | text_fields(folder)
+    file = write_gguf(tmp_path / "m.gguf", metadata, tensors | {name: (kind, gate[None])})
+    assert answers(file) == answers(tiny_gguf(tmp_path / "vector.gguf", "Qwen2Moe"))
+    file = write_gguf(tmp_path / "m.gguf", metadata, tensors | {name: (kind, np.stack([gate, gate]))})
+    with pytest.raises(ModelRefused, match=r"has shape \[2, 64\]; according to the metadata it must be \[1, 64\]"):
+        answers(file)
 
 
 @pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])

@@ -214,10 +214,9 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
         name: rows._replace(name=stored_name(rows.name, family.norms))
         for name, rows in family.names.locate(shapes).items()
     }
-    # The one row of a shared expert's gate is stored as a vector.
+    # The one row of a shared expert's gate is a vector in most files, and a matrix in those of newer converters.
     tensors = {
-        name: replace(tensor, shape=(1, *tensor.shape)) if name.endswith(_SHARED_GATE) else tensor
-        for name, tensor in files.tensors.items()
+        name: _as_matrix(tensor) if name.endswith(_SHARED_GATE) else tensor for name, tensor in files.tensors.items()
     }
     found = find_tensors(places, shapes, tensors, where=file, described_in="the metadata")
     divisors = {SHORT_FACTORS, LONG_FACTORS} if family.has_longrope else {ROPE_FREQS}
@@ -232,6 +231,11 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
             if name.split(".")[-2] in _ROTATED
         }
     return found
+
+
+def _as_matrix(tensor: StoredTensor) -> StoredTensor:
+    """Return a vector as the one row of a matrix, all else as it is."""
+    return replace(tensor, shape=(1, *tensor.shape)) if len(tensor.shape) == 1 else tensor
 
 
 def _family_of(metadata: GgufMetadata) -> GgufFamily:
