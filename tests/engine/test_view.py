@@ -117,7 +117,7 @@ def test_to_watch_begins_and_ends_once():
 # --- When ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cost", "interval"), [(0.0, MIN_INTERVAL_S), (0.0005, MIN_INTERVAL_S), (0.004, 0.6)])
+@pytest.mark.parametrize(("cost", "interval"), [(0.0, MIN_INTERVAL_S), (0.0005, MIN_INTERVAL_S), (0.004, 0.8)])
 def test_the_next_picture_comes_after_many_times_the_cost_of_the_last(cost: float, interval: float):
     driver = Driver()
     ticks = count(0.0, cost)
