@@ -90,6 +90,9 @@ _GRAMMARS: Mapping[str, Attack] = {
     "shared_lexer": Attack(
         "n = 16 four times under one expression, whose lexer comes to its limit", grammars.shared_lexer, 4
     ),
+    "rules_with_parameters": Attack(
+        "rules of Lark that go through all sets of 12 bits, each different", grammars.rules_with_parameters, 4
+    ),
     "ambiguous_grammar": Attack("n = 16 under an ambiguous grammar", grammars.ambiguous_grammar, 1),
     "forced_tokens": Attack(
         "n = 16, and a grammar that leaves one next token nearly everywhere", grammars.forced_tokens, 4

@@ -49,6 +49,16 @@ async def ambiguous_grammar(client: Client) -> None:
     await client.post(CHAT, question(grammar='start: a\na: a a | "x"', n=16, max_tokens=1900, logit_bias=bias))
 
 
+async def rules_with_parameters(client: Client) -> None:
+    """Ask for an answer under a rule that goes through all sets of 12 bits, which the first token begins.
+
+    It is compiled in milliseconds, and then the row behind its first token takes more than a second.
+    """
+    sets = "".join(f' | p::set_bit({bit}) "{chr(97 + bit)}" %if bit_clear({bit})' for bit in range(12))
+    grammar = f'start: <[0-255]> q\nq: p::0 | "{_word()}"\np::_: ""{sets}'
+    await client.post(CHAT, question(max_tokens=8, grammar=grammar))
+
+
 async def forced_tokens(client: Client) -> None:
     """Ask for 16 answers of which most tokens are certain."""
     await client.post(CHAT, question(regex=f"({_word()} every good word ){{100,200}}", n=16, max_tokens=1900))
