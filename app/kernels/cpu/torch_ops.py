@@ -1,9 +1,9 @@
 """The CPU implementation of `Ops` in eager torch: needs no compiler, and gives equal bits in any company.
 
 What a row's bits may depend on is the row alone. Three rules keep it so, each measured (docs/design/cpu.md):
-matrix products only ever see row counts that are multiples of ROW_MULTIPLE; sums over the context are taken over
-fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu, gelu) are called on slabs
-small enough that torch does not split them at places that depend on the other rows.
+matrix products only ever see row counts that are multiples of ROW_MULTIPLE, and at least LEAST_ROWS; sums over the
+context are taken over fixed tiles aligned to position 0, in order; functions with a vector and a scalar form (silu,
+gelu) are called on slabs small enough that torch does not split them at places that depend on the other rows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from app.kernels.ops import ExpertWeights, LinearWeight, PagedBatch, Routes, Wei
 
 # ATen splits elementwise work over threads above this many elements (at::internal::GRAIN_SIZE).
 _GRAIN_ELEMENTS = 32768
+# On processors with AVX-512 and without AMX float32 products of 8 rows differ bitwise from larger ones.
+LEAST_ROWS = 16
 
 
 class TorchOps:
@@ -74,10 +76,22 @@ class TorchOps:
 
     def linear(self, x_TX: Tensor, weight: Weight, *, out: Tensor) -> None:
         assert isinstance(weight, LinearWeight)
-        if weight.bias is None:
-            torch.mm(x_TX, weight.weight.t(), out=out)
+        self._multiply(x_TX, weight.weight, weight.bias, out=out)
+
+    def _multiply(self, x_TX: Tensor, weight_YX: Tensor, bias_Y: Tensor | None = None, *, out: Tensor) -> None:
+        """Multiply rows with those of a matrix; few rows with zeros below them."""
+        num_rows = len(x_TX)
+        if num_rows < LEAST_ROWS:
+            x = self._scratch.get("few_rows", (LEAST_ROWS, x_TX.shape[1]), x_TX.dtype)
+            product = self._scratch.get("few_products", (LEAST_ROWS, out.shape[1]), out.dtype)
+            x[:num_rows].copy_(x_TX)
+            x[num_rows:].zero_()
+            self._multiply(x, weight_YX, bias_Y, out=product)
+            out.copy_(product[:num_rows])
+        elif bias_Y is None:
+            torch.mm(x_TX, weight_YX.t(), out=out)
         else:
-            torch.addmm(weight.bias, x_TX, weight.weight.t(), out=out)
+            torch.addmm(bias_Y, x_TX, weight_YX.t(), out=out)
 
     def qk_norm_rope_kv_write(
         self,
@@ -139,7 +153,7 @@ class TorchOps:
         if x.dtype != torch.float32:
             x = self._scratch.like("router_x", x_TD, torch.float32)
             x.copy_(x_TD)
-        torch.mm(x, router_ED.t(), out=products)
+        self._multiply(x, router_ED, out=products)
         choose(products, correction_E, experts, self.plan.num_tokens, out)
         if experts.has_shared_gate:
             out.shared_T.copy_(sigmoid(products[:, experts.count :])[:, 0])

@@ -6,6 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from app.api.app import create_app
+from app.api.http.request_turns import MAX_BEGUN
 from app.api.routes.metrics_page import METRICS_SHARE, MetricsPage
 from app.config.settings import make_config
 from app.observe.metrics import Metrics
@@ -100,7 +101,7 @@ async def test_rendering_metrics_takes_a_bounded_share_of_the_loop(monkeypatch):
     assert delays[-1] == 0
 
 
-async def test_20_concurrent_requests_for_metrics_render_them_once(monkeypatch):
+async def test_concurrent_requests_for_metrics_render_them_once(monkeypatch):
     num_rendered, render = 0, Metrics.render
 
     def counted(self) -> bytes:
@@ -110,6 +111,6 @@ async def test_20_concurrent_requests_for_metrics_render_them_once(monkeypatch):
 
     monkeypatch.setattr(Metrics, "render", counted)
     async with client_of(await make_app()) as client:
-        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(20)))
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(MAX_BEGUN)))
     assert {answer.status_code for answer in answers} == {200}
     assert num_rendered == 1

@@ -56,6 +56,20 @@ def attend(
     return out
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize(("inner", "outputs"), [(40, 48), (576, 1536), (1024, 1024)])
+def test_a_product_has_the_same_bits_of_few_rows_and_of_many(inner: int, outputs: int, has_bias: bool, dtype):
+    x, bias = noise(64, inner, dtype=dtype), noise(outputs, dtype=dtype, seed=2) if has_bias else None
+    weight = LinearWeight(noise(outputs, inner, dtype=dtype, seed=1), bias)
+    whole = torch.empty(64, outputs, dtype=dtype)
+    TorchOps().linear(x, weight, out=whole)
+    for num_rows in range(8, 64, 8):
+        part = torch.empty(num_rows, outputs, dtype=dtype)
+        TorchOps().linear(x[64 - num_rows :], weight, out=part)
+        assert torch.equal(part, whole[64 - num_rows :])
+
+
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: f"window {window}")
 @pytest.mark.parametrize("chunks", STEPS.values(), ids=STEPS)
 def test_paged_attention_equals_the_reference_for_every_shape(chunks: list[tuple[int, int]], window: int | None):
