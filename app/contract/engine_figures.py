@@ -21,7 +21,9 @@ class BlockFigures(msgspec.Struct, frozen=True):
     cached: Annotated[int, Meta(description="free blocks that hold prefixes until they are needed")]
     used: Annotated[int, Meta(description="blocks that requests or pins hold")]
     fenced: Annotated[int, Meta(description="released blocks that a step in flight may still access")]
-    host: Annotated[int, Meta(description="blocks of swapped requests in host memory, beside the total")]
+    host: Annotated[
+        int, Meta(description="blocks in host memory, of swapped requests and of earlier ones, beside the total")
+    ]
 
 
 class Percentiles(msgspec.Struct, frozen=True):

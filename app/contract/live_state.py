@@ -57,7 +57,7 @@ class LiveBlocks(msgspec.Struct, frozen=True):
 
 
 class LiveHost(msgspec.Struct, frozen=True):
-    """The blocks of swapped requests in host memory."""
+    """The blocks in host memory: of swapped requests, and of earlier ones that can be found."""
 
     total: Annotated[int, Meta(description="blocks that fit, 0 without `--swap-space`")]
     used: Annotated[int, Meta(description="blocks in use, of all accounts")]
@@ -78,7 +78,7 @@ class LiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     n: Annotated[int, Meta(description="its number for this account, from 1, never used again while somebody watches")]
     own: Annotated[bool, Meta(description="whether it is a request of this account")]
     state: Annotated[GroupState, Meta(description="waiting, running, paused, preempted or swapped")]
-    rows: Annotated[int, Meta(description="its open sequences")]
+    rows: Annotated[int, Meta(description="its sequences in the batch; 0 while it waits or is paused")]
     blocks: Annotated[int, Meta(description="blocks that it holds, shared ones included, once each")]
     preemptions: Annotated[int, Meta(description="how often it lost its blocks")]
     swaps: Annotated[int, Meta(description="those times that its blocks were kept in host memory")]

@@ -142,7 +142,9 @@ export class Picture {
     const held = new Set(own.flatMap(({ tables }) => blocksOf(tables))).size;
     const tables = own.flatMap((group) => group.tables);
     const room = tables.reduce((sum, [, tokens, runs]) => sum + countOf(runs) * block_size - tokens, 0);
-    const reserved = own.reduce((sum, { prompt, limit, rows }) => sum + rows * Math.ceil((prompt + limit) / block_size), 0);
+    // One that waits for its reader has no row of the batch, but its blocks.
+    const reserved = own.reduce((sum, { prompt, limit, tables: of }) =>
+      sum + of.filter(([, , runs]) => countOf(runs)).length * Math.ceil((prompt + limit) / block_size), 0);
     return { held, room, reserved };
   }
 

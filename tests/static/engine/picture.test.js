@@ -153,6 +153,13 @@ test("what paging saves counts shared blocks once", () => {
   assert.deepEqual(picture.saving, { held: 4, room: 20, reserved: 16 });
 });
 
+test("a request that waits for its reader holds its blocks, and one that has none reserves nothing", () => {
+  const { picture, show } = begin(50);
+  const paused = groupOf(1, [[0, 40, [5, 3]], [1, 20, [5, 1, 20, 1]]], { state: "paused", rows: 0 });
+  show({ groups: [paused, groupOf(2, [[0, 0, []]], { state: "waiting", rows: 0 })] });
+  assert.deepEqual(picture.saving, { held: 4, room: 20, reserved: 16 });
+});
+
 test("on another connection numbers and times mean something else", () => {
   const { picture, show } = begin(10);
   show({ time: 500, groups: [groupOf(1, [], { own: false })], records: [["step", 499, 5, false, [[1, 0, 1, 0]]], ["copy", 499, 1, 2]] });
