@@ -76,10 +76,10 @@ The engine as it works: each block of the KV cache, the requests and the steps, 
 subprotocol `quire.live.v1`. Messages of the server are binary; the client sends nothing but, if it must, its key.
 `app/client/live_picture.py` reads them in Python; `tests/vectors/quire_live.json` has messages and what they say.
 
-The engine makes pictures of its books only while somebody watches, at most ten a second, and so that they cost less than
-1 % of its time. An engine at rest makes none: a new watcher gets the last one, and all get it again, once a second,
-while its figures change. At most {watchers} may watch; when all places are taken, an account that has fewer of them
-than another takes the newest of the one that has most.
+The engine makes pictures of its books only while somebody watches, at most ten a second, and so that they cost less
+than 1 % of its time. An engine at rest makes none: a new watcher gets the last one, and all get it again, once a
+second, while its figures change. At most {watchers} may watch; when all places are taken, an account that has fewer of
+them than another takes the newest of the one that has most.
 
 ## Keys
 

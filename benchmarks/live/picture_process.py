@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count, cycle
 from typing import Any
 
@@ -54,12 +54,17 @@ class PictureEngine(ScriptedEngine):
     def __init__(self, model_info: ModelInfo) -> None:
         super().__init__(model_info)
         self.pictures: Sequence[EnginePicture] = ()
+        self.has_started = asyncio.Event()
 
     def post(self, command: EngineCommand) -> None:
         if isinstance(command, Watch):
             self.show(self.pictures[0] if command.on else None)
         else:
             super().post(command)
+
+    def start(self, deliver: Callable[[StepReport], None]) -> None:
+        super().start(deliver)
+        self.has_started.set()
 
     def show(self, picture: EnginePicture | None) -> None:
         """Report a step of nothing, and perhaps a picture. Any thread."""
@@ -80,6 +85,7 @@ class Pictures:
         assert isinstance(served.source, PictureEngine)
         self._engine = served.source
         self._engine.pictures = pictures
+        await self._engine.has_started.wait()
         return {"port": served.port, "engine_ms": 1000 * engine_s / len(pictures)}
 
     async def show(self, num_steps: int, has_pictures: bool) -> dict[str, Any]:

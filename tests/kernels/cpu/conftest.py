@@ -13,5 +13,5 @@ def library(request: pytest.FixtureRequest) -> NativeLibrary:
     """The kernels for each instruction set of this machine."""
     found = load_set(request.param)
     if found is None:
-        pytest.skip("no compiler found")
+        pytest.skip("no compiler found, or this machine lacks the instructions")
     return found

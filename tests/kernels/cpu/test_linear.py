@@ -58,7 +58,7 @@ def load(name: str) -> NativeLibrary | None:
 def library(request: pytest.FixtureRequest) -> NativeLibrary:
     loaded = load(request.param)
     if loaded is None:
-        pytest.skip("no compiler found")
+        pytest.skip("no compiler found, or this machine lacks the instructions")
     return loaded
 
 
