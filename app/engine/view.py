@@ -2,8 +2,8 @@
 
 A copy is all that the engine does. Whole pictures are made, now and then, so nothing that changes the books has to tell
 of it. The rate follows the cost: a picture that took t seconds of processor time, with the records in it, is followed
-by the next after 200 t at the earliest, so watching costs less than one per cent, however many blocks and requests
-there are, and a machine that is busy with other things shows as much as an idle one.
+by the next after 200 t at the earliest, so pictures cost half a per cent, however many blocks and requests there are,
+and a machine that is busy with other things shows as much as an idle one.
 """
 
 from __future__ import annotations
