@@ -154,7 +154,8 @@ class LLM:
         variables = with_both_switches(chat_template_kwargs or {})
         options = RenderOptions(add_generation_prompt, continue_final_message, variables)
         max_tokens = self._builder.model.max_model_len
-        chats = [ChatPrompt(self._text, template, checked_messages(each), options, use, max_tokens) for each in many]
+        checked = [checked_messages(each, template.tool_source) for each in many]
+        chats = [ChatPrompt(self._text, template, each, options, use, max_tokens) for each in checked]
         encoded = [chat.encode() for chat in chats]
         texts = [self.tokenizer.decode(each.token_ids, skip_special_tokens=False) for each in encoded]
         return self._run(encoded, texts, sampling_params or SamplingParams(max_tokens=None), use_tqdm, use)

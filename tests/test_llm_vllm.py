@@ -118,8 +118,8 @@ def test_a_last_message_that_cannot_be_continued_is_rejected(llm):
     asked = [{"role": "user", "content": "Hello"}]
     with pytest.raises(InvalidValue, match="add_generation_prompt to False"):
         llm.chat(asked, GREEDY, use_tqdm=False, continue_final_message=True)
-    for chat in (asked, []):
-        with pytest.raises(InvalidValue, match="needs assistant"):
+    for chat, reason in ((asked, "needs assistant"), ([], "at least one")):
+        with pytest.raises(InvalidValue, match=reason):
             llm.chat([chat], GREEDY, use_tqdm=False, add_generation_prompt=False, continue_final_message=True)
 
 

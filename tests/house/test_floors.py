@@ -34,7 +34,7 @@ FLOORS = {
     "loadgen": Floor(("streaming", *FLOOR_0), HEAVY),
     "server": Floor(("api", "streaming", "engine", "journal", *ENGINE_PARTS), HEAVY),
     "llm_outputs": Floor(FLOOR_0, ("asyncio", *WEB)),
-    "llm_messages": Floor(FLOOR_0, ("asyncio", *WEB)),
+    "llm_messages": Floor(("text", *FLOOR_0), ("asyncio", *WEB)),
     "llm_prompts": Floor(FLOOR_0, ("asyncio", *WEB)),
     "llm": Floor(("llm_messages", "llm_outputs", "llm_prompts", "engine", "text", *FLOOR_0), ("asyncio", *WEB)),
     "client.protocol": Floor(FLOOR_0, (*HEAVY, "asyncio", *WEB)),

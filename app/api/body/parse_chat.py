@@ -14,17 +14,13 @@ from app.api.body.tool_messages import tool_fields
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
 from app.contract.admission import DefaultLength, output_limit
-from app.contract.errors import InvalidValue, NoChatTemplate, UnsupportedParameter
+from app.contract.errors import InvalidValue, NoChatTemplate
 from app.text.answer.answer_demand import Requested
 from app.text.answer.tool_use import ToolUse, choose_tools
 from app.text.entry.chat_prompt import ChatPrompt
+from app.text.entry.chat_roles import MAY_BE_EMPTY, template_role
 
 MAX_MESSAGES = 8192
-# `developer` is OpenAI's newer word for `system`; templates have the older one.
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-UNSUPPORTED_ROLES = ("function",)
-# Clients send null or a list of no parts beside calls, for an answer of reasoning alone, and for a call without result.
-MAY_BE_EMPTY = ("assistant", "tool")
 ANSWER_SHARE = 4
 """Where old turns are left out for an answer, it may need a quarter of the context, or less by its `max_tokens`."""
 AS_MESSAGES = {"prompt": "messages"}
@@ -150,19 +146,14 @@ def fitted_prompt(request: RequestContext, body: ChatBody, prompt: ChatPrompt) -
 def _check_message(index: int, message: Message) -> dict[str, object]:
     """Return a message in the form that templates expect."""
     path = f"messages[{index}].role"
-    if message.role in UNSUPPORTED_ROLES:
-        raise UnsupportedParameter(
-            f"{path} is {message.role!r}; send the result of a call with role 'tool'.", param=path
-        )
-    if message.role not in ROLES:
-        raise InvalidValue(f"{path} is {message.role[:100]!r}; it must be one of {', '.join(ROLES)}.", param=path)
+    role = template_role(message.role, path)
     fields = tool_fields(index, message)
     if message.content in (None, []) and message.role not in MAY_BE_EMPTY:
         path, what = f"messages[{index}].content", "missing" if message.content is None else "an empty list"
         raise InvalidValue(f"{path} is {what}; it must be a text or a list of text parts.", param=path)
     texts = message.texts
     content = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
-    return {"role": ROLES[message.role], "content": content, **fields}
+    return {"role": role, "content": content, **fields}
 
 
 def _reasoning_fields(request: RequestContext, body: ChatBody) -> tuple[str, ...]:
