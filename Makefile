@@ -35,7 +35,7 @@ test: dev  ## Run the tests, and once more what failed (12 min on 2 quiet cores)
 	$(SUITE)
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (60 to 90 min)
-	$(SUITE) -m long
+	QUIRE_EXAMPLES=all $(SUITE) -m long
 
 SHOTS ?= shots
 shots: dev  ## Screenshots of every view of the page, light and dark, desktop, phone and zoomed, into SHOTS (3 min)
