@@ -23,6 +23,7 @@ def test_a_server_is_ready_responds_and_ends():
         os.kill(pid, 0)
 
 
+@pytest.mark.long
 def test_the_output_of_a_server_is_returned_at_its_end():
     with listening("--timings") as server:
         assert asyncio.run(server.wait_until_ready()) > 0
@@ -39,6 +40,7 @@ def test_a_response_without_a_token_is_an_error():
         asyncio.run(server.wait_for_token("/v1/nothing", {}))
 
 
+@pytest.mark.long
 def test_a_server_over_ipv6_with_a_log_that_nobody_reads_ends_on_sigterm():
     with listening("--host", "::1", is_log_read=False) as server:
         asyncio.run(server.wait_until_ready())

@@ -56,6 +56,7 @@ def test_llama_cpp_measures_loads_of_the_same_lengths_in_one_run(tmp_path, monke
     assert len(side.loading_s) == 2 and min(side.loading_s) > 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif("avx2" not in supported_sets(), reason="this machine cannot run the kernels")
 def test_quire_uses_the_kernels_of_the_set(tmp_path, monkeypatch):
     lend_sets(tmp_path, supported_sets()[0], "avx2")  # it reads the machine's memory with the best ones
