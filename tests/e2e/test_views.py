@@ -31,8 +31,8 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-# The tours of `make test` have each layout and each scheme once. Axe, which takes most of the time, sees one half of the
-# views in the one and the other half in the other; in all other tours it sees all.
+# The tours of `make test` have each layout and each scheme once. Axe, which takes most of the time, sees half of the
+# views in the one and the others in the other; in the other tours it sees all.
 HALVES = {("desktop", "light"): 0, ("phone", "dark"): 1}
 
 
