@@ -35,6 +35,7 @@ def test_a_server_that_does_not_start_is_an_error_with_its_output(tmp_path):
         raise AssertionError
 
 
+@pytest.mark.long
 def test_a_response_without_a_token_is_an_error():
     with serving() as server, pytest.raises(RuntimeError, match="empty: 404"):
         asyncio.run(server.wait_for_token("/v1/nothing", {}))

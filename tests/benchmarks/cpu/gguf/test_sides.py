@@ -81,6 +81,7 @@ def test_tokens_of_dummies_are_sampled_and_experts_counted_over_the_same_steps()
     assert request["do"] == "count" and request["temperature"] == 1.0 and request["num_new_tokens"] == [17] * 8
 
 
+@pytest.mark.long
 def test_a_file_that_quire_rejects_is_reported(tmp_path):
     with pytest.raises(SideFailed, match="ModelRefused"):
         QuireFile.open(tmp_path / "nothing.gguf", None, "native", tmp_path / "log")
