@@ -36,7 +36,9 @@ LONGEST = (
     "tests/engine/execute/gpu/test_precompilation.py",
 )
 # A test in these folders has a browser or a server, or starts programs: few of them take as long as hundreds of others.
-SLOW_FOLDERS = ("tests/e2e/", "tests/server/", "tests/regressions/", "tests/commands/", "tests/benchmarks/")
+SLOW_FOLDERS = (
+    *("tests/e2e/", "tests/server/", "tests/agents/", "tests/regressions/", "tests/commands/", "tests/benchmarks/"),
+)
 
 
 @pytest.hookimpl(trylast=True)

@@ -23,6 +23,7 @@ def test_a_server_is_ready_responds_and_ends():
         os.kill(pid, 0)
 
 
+@pytest.mark.long
 def test_the_output_of_a_server_is_returned_at_its_end():
     with listening("--timings") as server:
         assert asyncio.run(server.wait_until_ready()) > 0
@@ -34,11 +35,13 @@ def test_a_server_that_does_not_start_is_an_error_with_its_output(tmp_path):
         raise AssertionError
 
 
+@pytest.mark.long
 def test_a_response_without_a_token_is_an_error():
     with serving() as server, pytest.raises(RuntimeError, match="empty: 404"):
         asyncio.run(server.wait_for_token("/v1/nothing", {}))
 
 
+@pytest.mark.long
 def test_a_server_over_ipv6_with_a_log_that_nobody_reads_ends_on_sigterm():
     with listening("--host", "::1", is_log_read=False) as server:
         asyncio.run(server.wait_until_ready())

@@ -18,6 +18,7 @@ from app.checkpoint.stored_tensor import StoredTensor
 from app.checkpoint.tensor_types import TensorType
 from app.config.settings import ModelConfig
 from app.contract.errors import ModelRefused
+from tests.cases import examples
 from tests.checkpoint.reading import assert_rejected, read_spec, spec_of, version_5, windows
 from tests.checkpoints import ARCHITECTURES, config_json, damaged_copy, tiny
 
@@ -265,7 +266,7 @@ NONSENSE = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from([LLAMA_3_1, MISTRAL_0_1, QWEN_2_5, version_5(QWEN_3)]), st.data())
 def test_random_configs_raise_only_the_documented_error(config: dict[str, Any], data: st.DataObject):
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}

@@ -32,6 +32,7 @@ from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
 from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
 from app.observe.terminal import Terminal
+from tests.cases import examples
 from tests.checkpoint.reading import planned_spec
 from tests.checkpoints import ARCHITECTURES, TORCH_DTYPES, config_json, tiny
 
@@ -92,7 +93,7 @@ CACHES = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     architecture=st.sampled_from(ARCHITECTURES),
     free=st.one_of(st.integers(0, 4 * MIB), st.integers(0, 64 * GIB)),

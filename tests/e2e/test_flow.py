@@ -4,6 +4,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.api.serving import until
+from tests.cases import long
 from tests.e2e.browsing import ask, begin, last_answer, new_page
 from tests.e2e.scripted import WINDOW, ScriptedServer
 from tests.e2e.shots import Shots
@@ -206,8 +207,9 @@ async def test_a_page_of_another_protocol_does_not_reconnect(page: Page, server:
 # --- Layout -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("desktop", "light"), ("phone", "dark"), long("desktop", "dark"), long("phone", "light")]
+)
 async def test_every_state_fits_the_window(
     browser: Browser, server: ScriptedServer, shots: Shots, scheme: str, size: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from starlette.websockets import WebSocket
 
+from tests.cases import long
 from tests.e2e.axe import violations
 from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, until_true
 from tests.e2e.drawn_map import until_drawn
@@ -311,8 +312,9 @@ async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedS
     await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("desktop", "light"), ("phone", "dark"), long("desktop", "dark"), long("phone", "light")]
+)
 async def test_the_view_is_accessible_and_fits_the_window(
     browser: Browser, server: ScriptedServer, scheme: str, size: str
 ) -> None:

@@ -11,6 +11,7 @@ from app.checkpoint.hub import smollm2
 from app.client.client import connect as connect_client
 from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL
+from tests.cases import long
 from tests.e2e.axe import violations
 from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page, until_true
 from tests.e2e.live_messages import MadeUpEngine
@@ -97,7 +98,7 @@ async def events_until(server: RunningServer, event: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "model", ["guide", pytest.param("smollm2", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
+    "model", [long("guide"), pytest.param("smollm2", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
 )
 async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
     if model == smollm2.NAME and not smollm2.is_there():

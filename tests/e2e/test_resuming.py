@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from app.api.http.context import StreamTimers
 from tests.api.serving import make_app, serving, until
 from tests.client.relay import Relay
 from tests.e2e.browsing import (
@@ -254,7 +255,9 @@ async def test_the_server_ends_what_is_stopped_while_it_cannot_hear(
 ) -> None:
     """Nobody has noticed yet that the network is gone, or what was asked was not accepted: the stop is lost."""
     engine = FakeEngine(Script(answer=["word "] * 90), held=True)
-    async with serving(await make_app(engine)) as url, Relay(url).running() as relay:
+    # Over HTTP the answer's name comes with its headers, before the first token with a heartbeat.
+    timers = StreamTimers(waiting_s=0.2)
+    async with serving(await make_app(engine, timers=timers)) as url, Relay(url).running() as relay:
         context, page = await new_page(browser)
         await page.add_init_script(websockets)
         await page.goto(relay.url)

@@ -68,7 +68,7 @@ def engine_outputs(run: Run, request_id: str, n: int) -> list[list[int]]:
     [
         long({}),
         {"num_kv_blocks": 40, "swap_space": 2**21},
-        {"num_kv_blocks": 40, "max_num_batched_tokens": 32, "max_num_seqs": 32},
+        long({"num_kv_blocks": 40, "max_num_batched_tokens": 32, "max_num_seqs": 32}),
     ],
     ids=["many blocks", "swapping", "few blocks"],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.contract.brownout_effects import MAX_LEVEL, effects
 from app.engine.brownout import FALL_S, FULL_KV, RISE_S, WAITS_S, Brownout
+from tests.cases import examples
 
 TICK_S = 0.25
 NO_PRESSURE, HIGHEST = 0.0, 1000.0
@@ -119,7 +120,7 @@ WORSE = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 60), st.floats(0, 1))
 
 
 @given(steps=STEPS, worse=WORSE)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_more_pressure_never_gives_a_lower_level(steps, worse):
     mild, harsh, now = Brownout(), Brownout(), 0.0
     for (pause, num_waiting, wait_s, kv_usage), (more, longer, fuller) in zip(steps, worse, strict=False):

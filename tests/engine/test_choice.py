@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.contract.events import REPETITION, ChoiceEnd, Finished, FinishReason, TokenDelta
 from app.engine.choice import Choice
+from tests.cases import examples
 from tests.engine.sequence_groups import BYTES, EOS, IDS, TEXT_IDS, TOKENIZER, decode_complete, make_group, make_sample
 
 STOPS = ["a", "ab", "abc", "b é", "é", "猫🙂", "dog", "\ufffd", "the dog sleeps", " "]
@@ -87,7 +88,7 @@ OUTPUTS = st.lists(st.sampled_from([*TEXT_IDS, EOS]), max_size=20).map(lambda to
 SOME_STOPS = st.lists(st.sampled_from(STOPS) | st.text("abé🙂", min_size=1, max_size=3), max_size=4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(OUTPUTS, SOME_STOPS, st.integers(1, 22), st.integers(0, 3), st.sampled_from([{}, {"logprobs": 2}]), st.data())
 def test_every_partition_into_steps_gives_the_same_output(token_ids, stops, max_tokens, min_tokens, options, data):
     max_tokens = max(max_tokens, min_tokens)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from app.contract.events import Finished, FinishReason, RequestFailed
 from app.contract.requests import EngineRequest
 from app.engine.engine import Engine
+from tests.cases import examples
 from tests.checkpoints import tiny
 from tests.engine.driving import Run, build, generate, request
 from tests.engine.execute.faulty_runner import FaultyRunner
@@ -49,7 +50,7 @@ def alone(number: int) -> tuple[int, ...]:
     return tuple(generate(engine, [request_of(engine, number)])[str(number)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(CALLS, st.sampled_from([6, 9, 40]), st.sampled_from([16, 40]))
 def test_no_order_of_calls_changes_a_token(calls: list[tuple[str, int]], num_blocks: int, budget: int):
     faults = FailOnDemand()

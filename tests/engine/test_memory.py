@@ -18,6 +18,7 @@ from app.contract.events import Finished, RequestFailed
 from app.contract.sampling_params import SamplingParams
 from app.engine.engine import Engine
 from app.text.entry.frontend import TextFrontend
+from tests.cases import long
 from tests.checkpoints import real_size, tiny
 from tests.engine.driving import Run, build, generate, request
 
@@ -92,7 +93,7 @@ def test_evicted_blocks_are_found_in_host_memory():
     assert run.tokens("second") == generate(cold, [request(cold, "second", second)])["second"]
 
 
-@pytest.mark.parametrize("settings", [{}, {"swap_space": 2**21}, {"enable_prefix_caching": False}])
+@pytest.mark.parametrize("settings", [{}, {"swap_space": 2**21}, long({"enable_prefix_caching": False})])
 def test_a_pool_of_one_longest_request_serves_64_of_them(settings: dict[str, object]):
     longest = 80
     small = engine(num_kv_blocks=longest // SIZE, max_model_len=longest, max_num_seqs=16, **settings)

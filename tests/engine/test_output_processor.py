@@ -17,6 +17,7 @@ from app.engine.schedule.search.beam_search import Hypothesis
 from app.engine.schedule.step_plan import Sample
 from app.engine.schedule.step_results import StepProgress
 from app.observe.metrics import Metrics
+from tests.cases import examples
 from tests.engine.sequence_groups import (
     BYTES,
     EOS,
@@ -114,7 +115,7 @@ def test_logprobs_that_were_not_requested_are_not_sent():
 # --- Several choices ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.lists(st.sampled_from([*BYTES, *TEXT_IDS]), max_size=8), min_size=2, max_size=5),
     st.randoms(use_true_random=False),

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from app.contract.events import EngineEvent, Finished, FinishReason, TokenDelta
 from app.engine.output_processor import OutputProcessor
+from tests.cases import examples
 from tests.engine.sequence_groups import EOS, TEXT_IDS, TOKENIZER, make_group, make_processor, make_progress
 
 TOKEN_ID = TEXT_IDS[-2]
@@ -37,7 +38,7 @@ LOGPROBS = st.integers(-24, 0).map(lambda eighths: eighths / 8)
 TOKENS = st.tuples(st.sampled_from([TOKEN_ID, *TOKENIZER.encode("the dog")]), LOGPROBS)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.tuples(st.lists(TOKENS, max_size=3), LOGPROBS), min_size=2, max_size=5),
     st.integers(1, 4),

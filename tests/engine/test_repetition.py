@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.engine import repetition
 from app.engine.repetition import Repetition
+from tests.cases import examples
 
 
 def holds(token_ids: list[int]) -> bool:
@@ -38,7 +39,7 @@ LENGTHS = st.sampled_from([1, 40, 223, 224, 225, 255, 256, 257, 447, 448, 511, 5
 PASSAGES = st.lists(st.tuples(PERIODS, LENGTHS), min_size=1, max_size=4)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(PASSAGES, st.sampled_from([0, 1, 255, 256, 300, 600]))
 @example([([0], 254), ([1], 1), ([0], 256)], 0)
 @example([(list(range(64)), 511), (list(range(64)), 512)], 0)

@@ -3,6 +3,7 @@
 from hypothesis import settings
 from hypothesis.stateful import invariant
 
+from tests.cases import examples
 from tests.engine.pictures import Watched
 from tests.engine.schedule.test_scheduler_machine import SchedulerMachine
 
@@ -25,5 +26,5 @@ class WatchedMachine(SchedulerMachine):
             self.watched.check_records()
 
 
-WatchedMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+WatchedMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40)
 test_no_order_of_calls_makes_a_picture_differ_from_the_books = WatchedMachine.TestCase

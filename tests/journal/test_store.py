@@ -21,6 +21,7 @@ from app.contract.events import Timings, Usage
 from app.journal.entries import Columns, Delta, End, Head, Told, pack
 from app.journal.journal_file import VERSION, connect, prepare
 from app.journal.store import _TABLES, MAX_BATCH_BYTES, Changes, JournalStore
+from tests.cases import examples
 
 USAGE, TIMINGS = Usage(3, 5, 1), Timings(0.1, 0.2, 0.3)
 
@@ -281,7 +282,7 @@ def test_a_killed_writer_loses_no_commit_that_it_reported(path: Path, num_lines:
 Action = tuple[str, int]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "tell", "write", "end", "forget", "reopen"]), st.integers(1, 4)), max_size=30

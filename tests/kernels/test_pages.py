@@ -16,6 +16,7 @@ import torch
 
 from app.kernels import pages
 from app.kernels.pages import HugePages, own_pages
+from tests.cases import long
 from tests.own_process import in_own_process
 
 MIB = 1 << 20
@@ -59,7 +60,7 @@ def growth_with_huge_pages() -> tuple[int, int]:
     return used, resident() - before
 
 
-@pytest.mark.parametrize("growth", [growth_with_own_pages, growth_with_huge_pages])
+@pytest.mark.parametrize("growth", [long(growth_with_own_pages), growth_with_huge_pages])
 def test_pages_are_freed_with_their_last_tensor(growth: Callable[[], tuple[int, int]]):
     used, left = in_own_process(growth)
     assert used > 19 * MIB

@@ -83,7 +83,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     "quantization",
     [
         pytest.param("", id="bfloat16"),
-        pytest.param("int8", id="int8"),
+        pytest.param("int8", id="int8", marks=pytest.mark.long),
         pytest.param("int4", id="int4", marks=pytest.mark.long),
     ],
 )

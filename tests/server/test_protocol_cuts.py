@@ -16,6 +16,7 @@ from app.api.http.error_response import handle_quire_error
 from app.config.settings import Config
 from app.contract.errors import QuireError
 from app.server.run import uvicorn_config
+from tests.cases import examples
 from tests.server.wire import BODY, HOST, LIMITS, handshake, parse_responses
 
 TURNS = 30  # of the loop: more than any response below takes
@@ -153,7 +154,7 @@ async def test_a_split_at_every_byte_does_not_change_the_responses(case, has_pau
     assert await exchange([wire[at : at + 1] for at in range(len(wire))], has_pauses) == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data(), st.sampled_from(sorted(REQUESTS | LARGE)), st.booleans())
 def test_any_split_does_not_change_the_responses(data, case, has_pauses):
     wire, statuses = (REQUESTS | LARGE)[case]

@@ -22,13 +22,13 @@ from tests.simulation.seeds import KEPT
 from tests.simulation.simulation import run_scenario, run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
-NUM_BATCHES, STEPS_PER_BATCH, STEPS_OF_FIRST_BATCH = 6, 20_000, 6_000
+NUM_BATCHES, STEPS_PER_BATCH, STEPS_OF_FIRST_BATCH = 6, 20_000, 4_500
 # Events that must occur in each batch of seeds, or the simulator does not test them.
 EVENTS = (
     *("cancelled", "copies", "deadline_exceeded", "ended", "failed", "faults", "hits", "pauses", "preemptions"),
     *("queue_timeout", "rejected", "swap_ins", "swap_outs", "swaps"),
 )
-SEATS_TAKEN = range(10, 18)  # among these seeds are those where seats must be taken from an account
+SEATS_TAKEN = (10, 13, 16)  # among these seeds are those where seats must be taken from an account
 OTHER_FAULTS = (*range(2, 12, 2), *(number for number in range(12, 200, 17) if (number - 12) % 51))  # in `test-long`
 DRAFT_EVENTS = ("draft_tokens", "accepted_tokens")
 
@@ -49,12 +49,11 @@ def test_no_seed_violates_a_rule(batch, first):
     assert not [event for event in (*EVENTS, *(DRAFT_EVENTS if first else ())) if not counts[event]]
 
 
-@pytest.mark.parametrize("first", [0, long(3)])
+@pytest.mark.parametrize("first", [0, *map(long, range(1, 6))])
 @pytest.mark.parametrize("policy", ["fcfs", "priority", "sjf", "fair"])
 def test_no_prompt_waits_longer_than_the_limit(policy, first):
     """S14 with prompts of a hundred steps among short ones, and enough of everything but time."""
-    for seed in range(FIRST_LONG_SEED + first, FIRST_LONG_SEED + first + 3):
-        run_scenario(replace(make_scenario(seed), policy=policy))
+    run_scenario(replace(make_scenario(FIRST_LONG_SEED + first), policy=policy))
 
 
 @pytest.mark.parametrize("seed", KEPT, ids=lambda seed: f"{seed}: {KEPT[seed]}")
@@ -88,7 +87,7 @@ def test_a_fault_in_any_step_changes_no_output(number):
     assert counts["faults"] == 1 and not counts["failed"]
 
 
-@pytest.mark.parametrize("most", [500, pytest.param(2_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [200, pytest.param(2_000, marks=pytest.mark.long)])
 def test_aborts_leave_nothing_behind(most):
     """At any time: queued, during a prompt, between schedule and update, paused, preempted, swapped."""
     num_aborts, seed = 0, 0
@@ -109,7 +108,7 @@ def test_no_account_keeps_all_seats(seed):
     assert run_scenario(make_crowded_scenario(seed)).counts["ended"]
 
 
-@pytest.mark.parametrize("seed", [*range(6), *map(long, range(6, 12))])
+@pytest.mark.parametrize("seed", [*range(3), *map(long, range(3, 12))])
 def test_no_account_rests_longer_than_the_limit(seed):
     """S14, with accounts that rest."""
     assert run_scenario(make_resting_scenario(seed)).counts["ended"]

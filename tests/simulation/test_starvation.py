@@ -10,6 +10,7 @@ from app.engine.schedule.group import SequenceGroup
 from app.engine.schedule.policy import AGEING_S, SHORTER_S, FairShare, Policy, PriorityWithAgeing, ShortestJobFirst
 from app.engine.schedule.sequence import PAUSED, PREEMPTED, RUNNING, WAITING, Sequence
 from app.engine.schedule.shares import TURN_STEPS
+from tests.cases import examples
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.open_requests import num_open
 
@@ -151,7 +152,7 @@ def test_a_group_that_gave_way_to_a_long_answer_takes_turns_with_the_others(run_
     driver.run(max_steps=300)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     widths=st.lists(st.integers(2, 8), min_size=2, max_size=6),
     num_seats=st.integers(8, 16),

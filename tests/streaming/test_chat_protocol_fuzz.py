@@ -11,6 +11,7 @@ from app.contract.events import EngineEvent
 from app.streaming.chat_actions import Cancel, Close, Detach, GrantCredit, Resume, Send
 from app.streaming.chat_frames import Accepted
 from app.streaming.chat_table import State
+from tests.cases import examples
 from tests.fakes import FakeClock
 from tests.streaming.frames import TIMINGS, USAGE, delta, feed, finished, greeted, make_protocol, start
 
@@ -183,5 +184,5 @@ class StreamMachine(RuleBasedStateMachine):
         }
 
 
-StreamMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+StreamMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=30)
 TestStreamMachine = StreamMachine.TestCase

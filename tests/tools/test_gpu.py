@@ -120,6 +120,7 @@ def test_what_no_wheel_has_is_named(tmp_path, monkeypatch):
         make_python(tmp_path / "gpu", tmp_path / "wheels")
 
 
+@pytest.mark.long
 def test_an_environment_has_what_this_python_has_and_is_made_once(tmp_path, monkeypatch):
     (tmp_path / "wheels").mkdir()
     monkeypatch.setattr(gpu_python, "requirements", lambda: ["starlette", "torch"])

@@ -2,6 +2,7 @@
 
 import jsonschema
 import msgspec
+import pytest
 
 from app.client.live_picture import LivePicture
 from app.contract.live_state import HEADER, LiveState, live_schema
@@ -47,6 +48,7 @@ def test_no_record_is_missing_and_no_step_comes_twice():
     assert steps == sorted(set(steps))
 
 
+@pytest.mark.long
 def test_each_json_part_is_in_the_schema():
     for message in unpack(CONTENT):
         length = HEADER.unpack_from(message)[2]

@@ -18,6 +18,7 @@ from app.text.answer.reasoning import STYLES
 from app.text.calls.formats import FORMATS
 from app.text.reading.answer_events import Arguments, CallBegin, CallEnd, Reasoning, Text
 from tests.api.anthropic.messages import events_of, message_of
+from tests.cases import examples
 from tests.fakes import make_request
 from tests.text.answer.answers import AS_PYTHON, SCHEMAS, WITH_PARAMETERS, WRITERS, calls_of, cut, parse_calls
 from tests.text.calls.test_formats import CALLS, PLACE, PLACES, PLAIN, way_of
@@ -65,7 +66,7 @@ def check(name: str | None, text: str, places: list[int], end: ChoiceEnd) -> dic
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_an_answer_is_the_same_message_however_it_is_cut(name, data):
     calls, before, after, places = map(data.draw, (CALLS[way_of(name)], PLAIN, PLAIN, PLACES))
@@ -84,7 +85,7 @@ def test_an_answer_is_the_same_message_however_it_is_cut(name, data):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_an_answer_that_breaks_off_is_the_same_message_however_it_is_cut(name, data):
     calls, before, place, places = map(data.draw, (CALLS[way_of(name)], PLAIN, PLACE, PLACES))

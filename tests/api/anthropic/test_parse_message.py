@@ -15,6 +15,7 @@ from app.text.answer.reasoning import ReasoningStyle
 from app.text.template.chat_template import ChatTemplate
 from tests.api.anthropic.messages import BODY, CITY, COUNT, PATH, TOOLS, USER, parsed, prompt_of, whole
 from tests.api.serving import client_of, make_app, parse, raw, with_grammars
+from tests.cases import examples
 from tests.fakes import MODEL_INFO, FakeEngine, Script
 from tests.text.templates import GRANITE
 
@@ -281,7 +282,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(messages=JSON, system=JSON, tools=JSON)
 async def test_any_json_is_a_message_or_an_error_that_names_a_field(messages, system, tools):
     context = (await make_app(FakeEngine())).state.context

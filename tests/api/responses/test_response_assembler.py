@@ -28,6 +28,7 @@ from tests.api.responses.answered import (
     types_in,
     whole,
 )
+from tests.cases import examples
 from tests.text.answer.answers import WRITERS, Call, cut
 
 VALUES = st.one_of(st.text('ab"\\{é\u2028', max_size=4), st.integers(-9, 9), st.booleans())
@@ -71,7 +72,7 @@ def texts_of(output: Sequence[dict[str, Any]], kind: str) -> str:
 
 @given(answers(), PLACES, PLACES, st.booleans(), st.sampled_from((FinishReason.STOP, FinishReason.LENGTH)))
 @example(("hermes", WRITERS["hermes"]([CALL, CALL])), [], [*range(200)], False, FinishReason.STOP)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_every_stream_obeys_the_rules_and_is_the_whole_response(answer, places, others, has_summary, reason):
     family, text = answer
     plan = plan_of(family)
@@ -91,7 +92,7 @@ def test_every_stream_obeys_the_rules_and_is_the_whole_response(answer, places, 
 
 
 @given(answers(), PLACES, PLACES)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_tools_that_are_no_functions_obey_them_too(answer, places, others):
     family, text = answer
     events = streamed(cut(text, places), plan_of(family), called=CUSTOM)
@@ -102,7 +103,7 @@ def test_tools_that_are_no_functions_obey_them_too(answer, places, others):
 
 
 @given(answers(), PLACES, st.integers(0, 60))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_a_failure_leaves_what_exists_so_far(answer, places, num_pieces):
     family, text = answer
     pieces = cut(text, places)[:num_pieces]
@@ -114,7 +115,7 @@ def test_a_failure_leaves_what_exists_so_far(answer, places, num_pieces):
 
 
 @given(answers(), PLACES, st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_the_accumulator_of_openai_takes_every_stream(answer, places, has_summary):
     family, text = answer
     state = ResponseStreamState(text_format=omit, input_tools=omit)
@@ -128,7 +129,7 @@ def test_the_accumulator_of_openai_takes_every_stream(answer, places, has_summar
 
 
 @given(answers(), PLACES, st.integers(-1, 80))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_who_comes_back_gets_the_bytes_behind_the_last_number(answer, places, after):
     family, text = answer
     pieces = cut(text, places)

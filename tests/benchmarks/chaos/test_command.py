@@ -2,12 +2,15 @@
 
 import json
 
+import pytest
+
 from benchmarks.__main__ import main
 from benchmarks.chaos import command
 from benchmarks.chaos.killing import Outcome
 from benchmarks.chaos.points import Point, Situation
 
 
+@pytest.mark.long
 def test_a_killed_server_goes_on_and_its_figures_are_written(tmp_path, capsys):
     file = tmp_path / "chaos.json"
     options = ["--points", "4", "--only", "4", "--streams", "9", "--max-tokens", "60", "--out", str(file)]

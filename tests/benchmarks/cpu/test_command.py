@@ -65,6 +65,7 @@ def test_invalid_options_are_rejected(arguments, says):
         plan(*arguments)
 
 
+@pytest.mark.long
 def test_without_peers_quire_and_the_machine_are_measured(tmp_path, monkeypatch, capsys):
     """The complete command, on the smallest model."""
     monkeypatch.setattr(bench_cpu, "PEERS", tmp_path / "none")

@@ -110,6 +110,7 @@ def test_missing_peers_have_advice(tmp_path, monkeypatch):
     assert set(missing_peers()) == {"vLLM", "llama.cpp", "transformers"}
 
 
+@pytest.mark.long
 def test_quires_program_generates_and_measures_the_machine(tmp_path):
     """With the embedded model."""
     side = sides.Opener(tmp_path).quire(Path("guide"), "bf16")

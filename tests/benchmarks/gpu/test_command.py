@@ -164,6 +164,7 @@ def test_an_interrupt_keeps_the_figures(fakes, tmp_path, monkeypatch, capsys, st
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.long
 def test_the_process_of_a_section_accepts_its_command_line(tmp_path, monkeypatch):
     """A section that cannot run here reports each row, and ends."""
     monkeypatch.setattr(bench_gpu, "resolve_device", lambda wanted: "cuda")

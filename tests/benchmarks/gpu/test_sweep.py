@@ -119,6 +119,7 @@ def test_each_program_of_a_chain_counts():
     assert call.args[0].tolist() == [2.0] * 132
 
 
+@pytest.mark.long
 def test_a_dependent_launch_waits_for_the_kernel_before():
     environment = {name: value for name, value in os.environ.items() if name not in ("TRITON_INTERPRET", "LD_PRELOAD")}
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, cwd=ROOT, env=environment)

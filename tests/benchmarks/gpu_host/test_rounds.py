@@ -1,5 +1,7 @@
 """Rounds: the real engine and the real server over scripted devices, with few and short requests."""
 
+import pytest
+
 from app.commands.measuring.workload import Workload
 from benchmarks.gpu.loads import uniform_load
 from benchmarks.gpu_host.cells import AT_ONCE, CELLS, Cell
@@ -16,6 +18,7 @@ class Few(Cell):
         return uniform_load(4, 20, 10)
 
 
+@pytest.mark.long
 def test_a_round_counts_tokens_steps_and_threads(tmp_path):
     (found,) = measure(Few("Qwen3-0.6B", AT_ONCE), 1, tmp_path)
     assert found.num_tokens == 40

@@ -4,6 +4,8 @@ import os
 import threading
 import time
 
+import pytest
+
 from benchmarks.gpu_host.device import PacedDevice
 from benchmarks.gpu_host.thread_times import ThreadTimes
 from tests.own_process import in_own_process
@@ -43,6 +45,7 @@ def burnt_by_three_threads() -> ThreadTimes:
     return found
 
 
+@pytest.mark.long
 def test_threads_are_told_apart():
     """In a process of its own: threads of other tests that end meanwhile would count."""
     found = in_own_process(burnt_by_three_threads)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 
+import pytest
+
 from app.text.grammar.lark_rules import check_lark
 from benchmarks.hostile.genes import Genes
 from benchmarks.hostile.lark import LAZY, lark
@@ -37,6 +39,7 @@ def test_rules_and_terminals_that_are_named_exist():
     assert seen > 20
 
 
+@pytest.mark.long
 def test_grammars_end_and_are_no_larger_than_is_allowed():
     for text in made(200):
         assert len(text.encode()) < MAX_CHARS

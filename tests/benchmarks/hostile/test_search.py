@@ -78,6 +78,7 @@ async def test_an_answer_that_no_grammar_may_cause_is_a_fault(response: bytes, s
         assert all(fault.startswith(f"status {status} after ") and '"regex"' in fault for fault in attacker.faults)
 
 
+@pytest.mark.long
 async def test_the_costliest_are_changed_and_repeated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(search, "NEW_PART", 0.0)
     async with attack_server(REJECTED) as server:

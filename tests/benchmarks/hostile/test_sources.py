@@ -28,6 +28,7 @@ def made(language: str, count: int = 300) -> list[dict[str, Any]]:
     return [request(language, Genes((), source), 5) for _ in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_requests_are_many_and_can_be_made_again(language: str):
     genes = Genes((), random.Random(1))
@@ -47,6 +48,7 @@ def test_rules_that_are_named_exist():
         assert set(re.findall(r"\br\d+\b", plain)) <= names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_most_grammars_are_valid(language: str):
     """What is accepted, or costs too much: a mistake of the generator would leave nothing to search for."""

@@ -53,6 +53,7 @@ def test_without_a_chromium_it_is_left_out(monkeypatch):
     assert available([WATCHER, CHROMIUM]) == [WATCHER, CHROMIUM]
 
 
+@pytest.mark.long
 def test_a_server_is_measured_beside_each_kind_of_watchers(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(served, "NUM_STREAMS", 2)
     monkeypatch.setattr(served, "NUM_NEW", 20)

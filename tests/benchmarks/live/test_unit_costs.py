@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.live import unit_costs
 from benchmarks.live.served import NUM_WATCHERS, WATCHER, WATCHERS
 from benchmarks.live.unit_costs import measure
 
 
+@pytest.mark.long
 def test_sixteen_watchers_take_more_of_the_event_loop_than_one(tmp_path: Path, monkeypatch):
     for name, number in (("NUM_PICTURES", 2), ("NUM_STEPS", 5), ("NUM_SAMPLES", 3)):
         monkeypatch.setattr(unit_costs, name, number)

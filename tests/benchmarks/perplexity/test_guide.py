@@ -40,6 +40,7 @@ def test_quantized_models_are_within_their_limits(way: str, texts: list[Text], p
     assert perplexity(texts, **WAYS[way]) / plain - 1 <= (LIMITS[way].value if way in LIMITS else 0.01)
 
 
+@pytest.mark.long
 def test_torch_and_native_kernels_have_the_same_perplexity(texts: list[Text], plain: float):
     assert abs(perplexity(texts, enforce_eager=True) / plain - 1) < 0.002
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from app.checkpoint.hub import download as module
 from app.checkpoint.hub.download import Expected, download, part_bytes
 from app.contract.errors import CannotStart, Unreachable
+from tests.cases import examples
 
 CONTENT = bytes(range(256)) * 40
 EXPECTED = Expected(len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
@@ -62,7 +63,7 @@ def http_error(code: int) -> urllib.error.HTTPError:
     return urllib.error.HTTPError("http://x", code, "no", Message(), io.BytesIO())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cuts=st.lists(st.integers(1, 4000), max_size=6), has_ranges=st.booleans())
 def test_any_sequence_of_broken_connections_gives_the_file(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], has_ranges: bool

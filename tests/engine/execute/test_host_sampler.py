@@ -19,6 +19,7 @@ from app.engine.execute.host_sampler import Sampler, SamplingRow, _candidates
 from app.engine.execute.noise import gumbel, noise_bits
 from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import RowStart
+from tests.cases import examples
 
 VOCAB = 60
 EOS = (1,)
@@ -143,7 +144,7 @@ PARAMS = st.fixed_dictionaries(
 TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=8)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(PARAMS, st.integers(0, 10**6), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=8), TOKENS)
 def test_a_sample_is_that_of_the_contract(params: dict, seed: int, prompt: list[int], output: list[int]):
     given_row = start(prompt=prompt, output=output, **params)

@@ -10,6 +10,7 @@ from app.contract.errors import DeadlineExceeded, QueueTimeout
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
 from app.engine.schedule.deadlines import Deadlines
+from tests.cases import examples
 
 
 def make_request(request_id: str, start: float | None = None, end: float | None = None, arrived: float = 0.0):
@@ -81,7 +82,7 @@ def test_the_earlier_of_two_deadlines_is_the_reason():
 
 
 @given(st.lists(st.booleans(), min_size=400, max_size=1000))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_removed_entries_are_bounded(removes):
     """Many requests with far deadlines end early: the number of entries depends on the open requests only."""
     deadlines, open_ids, numbers = Deadlines(), [], count()
@@ -97,7 +98,7 @@ def test_removed_entries_are_bounded(removes):
 
 
 @given(st.permutations(range(300)))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_dropping_removed_entries_keeps_the_order(ends):
     deadlines = Deadlines()
     for end in ends:
@@ -161,5 +162,5 @@ class DeadlinesMachine(RuleBasedStateMachine):
         assert self.deadlines.next_time == min(times, default=None)
 
 
-DeadlinesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+DeadlinesMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestDeadlinesMachine = DeadlinesMachine.TestCase

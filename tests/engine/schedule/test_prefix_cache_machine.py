@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.engine.schedule.kv.block_pool import BlockPool
 from app.engine.schedule.kv.prefix_cache import PrefixCache, chain_context, extend_chain
+from tests.cases import examples
 
 NUM_BLOCKS = 8
 # Few different blocks, so that many texts share prefixes; a text is a salt and blocks of token ids.
@@ -244,7 +245,7 @@ class LongCacheMachine(CacheMachine):
     """The same calls, more often."""
 
 
-CacheMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+CacheMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=50)
 LongCacheMachine.TestCase.settings = settings(max_examples=1000, stateful_step_count=50)
 test_no_order_of_calls_makes_the_records_inconsistent = CacheMachine.TestCase
 test_no_order_of_calls_makes_the_records_inconsistent_in_a_long_run = pytest.mark.long(LongCacheMachine.TestCase)

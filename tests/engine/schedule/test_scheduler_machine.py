@@ -29,6 +29,7 @@ from app.engine.schedule.sequence import (
     SequenceStatus,
 )
 from app.engine.schedule.step_plan import StepPlan, StepResult
+from tests.cases import examples
 from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_model import Driver
 from tests.engine.schedule.fake_tokens import num_words, reference
@@ -355,7 +356,7 @@ class LongSchedulerMachine(SchedulerMachine):
     """The same calls, more often."""
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=70, stateful_step_count=40)
+SchedulerMachine.TestCase.settings = settings(max_examples=examples(70), stateful_step_count=40)
 LongSchedulerMachine.TestCase.settings = settings(max_examples=500, stateful_step_count=40)
 test_no_order_of_calls_violates_a_rule = SchedulerMachine.TestCase
 test_no_order_of_calls_violates_a_rule_in_a_long_run = pytest.mark.long(LongSchedulerMachine.TestCase)

@@ -1,7 +1,7 @@
 """The instruction sets that the native kernels are tested for, each compiled by one process of the tests.
 
-Servers of this machine use the best set; the tests have it as it is shipped. Of the others they have the lines, hardly
-optimized: that compiles four times as fast. `make test-long` has those as they are shipped, too.
+Servers of this machine use the best set; the tests have it as it is shipped. Of the smallest they have the lines,
+hardly optimized: that compiles four times as fast. `make test-long` has all others, as they are shipped, too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ QUICK_FLAG = "-Og"
 def sets_of_this_machine() -> list[Any]:
     """Return the names of the sets of this machine as they are tested, those of `make test-long` with its mark.
 
-    `avx512_vnni` multiplies bytes as `avx512_bf16`, and is `avx512` in all else; where both run, its lines are tested.
+    What `make test` has are both widths of vectors, products with the best set's instructions, and those without them:
+    a set between the best and the smallest has few lines of its own. `avx512_bf16` beside AMX has its vectors' lines.
     """
     supported = supported_sets()
-    has_both = {"avx512_bf16", "avx512"} <= set(supported)
-    usual = [as_tested(name) for name in supported if not (name == "avx512_vnni" and has_both)]
-    return usual + [long(name) for name in supported[1:]]
+    usual = {*supported[:1], *supported[-1:], *(["avx512_bf16"] if "amx" in supported else [])}
+    return [as_tested(name) for name in supported if name in usual] + [long(name) for name in supported[1:]]
 
 
 def as_tested(instruction_set: str) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from app.kernels.cpu.attention import QUERY_TILE, TILE
 from app.kernels.cpu.torch_ops import TorchOps
+from tests.cases import examples
 from tests.kernels.batches import Heads, make_step, noise
 
 LONGEST = 1500
@@ -44,7 +45,7 @@ def rows_of(
     return out[:new]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_a_row_has_the_same_bits_in_every_chunk_batch_and_block_size(data: st.DataObject):
     heads = data.draw(st.sampled_from(HEADS), label="heads")

@@ -13,6 +13,7 @@ from torch import Tensor
 from app.kernels.ops import LinearWeight, Ops, PagedBatch
 from app.kernels.triton import fusing_ops, triton_ops
 from app.kernels.triton.fusing_ops import FusingOps
+from tests.cases import examples
 from tests.kernels.batches import noise
 from tests.kernels.reference import ReferenceOps
 
@@ -120,7 +121,7 @@ STEPS = st.one_of(
 NORMED = [("add", "hidden", "hidden", 0), ("linear", "hidden", "wide", 0)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(STEPS, min_size=2, max_size=12))
 # The activation goes where the norm before it would have been written, or from where that is read.
 @example([("linear", "other", "hidden", 0), *NORMED, ("gate", "hidden", 0)])

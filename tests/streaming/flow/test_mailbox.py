@@ -12,6 +12,7 @@ from app.contract.events import EngineEvent, Finished, RequestFailed, TokenDelta
 from app.streaming.flow.delta_buffer import TOKEN_BYTES
 from app.streaming.flow.flow_window import AccountBytes
 from app.streaming.flow.mailbox import Mailbox
+from tests.cases import examples
 from tests.own_process import in_own_process
 from tests.streaming.flow.events import ERROR, delta, finished
 
@@ -236,5 +237,5 @@ class MailboxMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-MailboxMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+MailboxMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=30)
 TestMailboxMachine = MailboxMachine.TestCase

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import TTL_S
+from tests.cases import examples
 from tests.streaming.kept.live_engine import finished
 from tests.streaming.kept.live_kept import ROOM, Kept
 
@@ -94,7 +95,7 @@ def test_a_stream_of_another_key_is_not_gone_on_from():
     assert (len(kept.kept), kept.kept._num_next.total()) == (1, 0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_whoever_is_kept_has_all_before_it_but_what_was_deleted(acts):
     kept = Kept(8 * ROOM)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.streaming.kept.live_stream import LiveStream
 from app.streaming.kept.waiting_reader import WaitingReader
+from tests.cases import examples
 from tests.streaming.kept.live_engine import delta, finished
 from tests.streaming.kept.live_kept import ROOM, Kept
 
@@ -160,7 +161,7 @@ def acts(accounts: tuple[str, ...]) -> st.SearchStrategy[list[tuple[str, str, in
     return st.lists(one, max_size=40)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(acts=acts(ACCOUNTS), max_bytes=st.sampled_from([0, ROOM, 4 * ROOM + 1, 8 * ROOM]))
 def test_the_bounds_hold_whatever_accounts_do(acts: list[tuple[str, str, int, int]], max_bytes: int):
     shared = Shared(max_bytes)
@@ -168,7 +169,7 @@ def test_the_bounds_hold_whatever_accounts_do(acts: list[tuple[str, str, int, in
         shared.act(*act)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(acts=acts(("a",)), moments=st.lists(st.integers(0, 40), min_size=2, max_size=2))
 def test_another_account_takes_nothing_of_a_half(acts: list[tuple[str, str, int, int]], moments: list[int]):
     shared = Shared(6 * ROOM)

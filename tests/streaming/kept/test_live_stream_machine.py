@@ -21,6 +21,7 @@ from app.streaming.kept.kept_streams import KeptStreams
 from app.streaming.kept.live_stream import CHOICE_BYTES, MAX_READERS, STREAM_BYTES, LiveStream
 from app.streaming.kept.polling_reader import PollingReader
 from app.streaming.kept.waiting_reader import WaitingReader
+from tests.cases import examples
 from tests.streaming.kept.live_engine import LateCalls, LiveEngine, delta, failed, finished, live_stream, read_now
 
 Result = TypeVar("Result")
@@ -339,4 +340,4 @@ class LiveStreams(RuleBasedStateMachine):
 
 
 TestLiveStreams = LiveStreams.TestCase
-TestLiveStreams.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLiveStreams.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -11,6 +11,7 @@ from app.contract.engine_picture import CopyRecord, GroupState, StateRecord
 from app.contract.live_state import HEADER
 from app.streaming.live.account_view import AccountView
 from app.streaming.live.picture_blocks import PictureBlocks
+from tests.cases import examples
 from tests.streaming.live.pictures import FIGURES, group, picture, table
 from tests.streaming.live.vectors import SEVERAL, SHARES, step
 
@@ -115,7 +116,7 @@ def test_host_blocks_of_others_are_counted_and_have_no_owner():
 SECRETS = ["chatcmpl-5ecret", "zanzibar"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     shows_all=st.booleans(),
     num_prompts=st.lists(st.integers(10_000, 30_000), min_size=2, max_size=4),
@@ -148,7 +149,7 @@ some_blocks = st.sets(st.integers(1, 30))
 groups_of_a_picture = st.dictionaries(st.integers(0, 6), tables, max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     shows_all=st.booleans(),
     pictures=st.lists(st.tuples(groups_of_a_picture, some_blocks, some_blocks), max_size=6),

@@ -9,6 +9,7 @@ from app.client.live_picture import LivePicture
 from app.contract.live_state import HEADER
 from app.streaming.live.live_message import LiveMessage
 from app.streaming.live.picture_blocks import OWNER_BITS
+from tests.cases import examples
 from tests.streaming.live.vectors import CASES, messages_of
 
 [WHOLE] = messages_of(*CASES["records were lost"])
@@ -22,7 +23,7 @@ def state_of(num_blocks: int) -> bytes:
     return msgspec.json.encode({**msgspec.json.decode(STATE), "num_blocks": num_blocks})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(num_blocks=st.integers(1, 200), steps=changes)
 def test_differences_applied_to_the_whole_are_the_next_whole(num_blocks, steps):
     now, state = np.zeros(num_blocks, np.int64), state_of(num_blocks)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.text.answer.reasoning import STYLES
 from app.text.reading.answer_events import Reasoning, Text
 from app.text.reading.reader import MAX_BLANKS
+from tests.cases import examples
 from tests.text.answer.answers import cut, parse
 
 THINK = STYLES["think"]
@@ -77,7 +78,7 @@ BLOCKS = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(**BLOCKS)
 def test_every_cut_gives_the_same_events(words, places, is_inside):
     text = "".join(words)

@@ -17,6 +17,7 @@ from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from app.text.reading.answer_events import Arguments
 from app.text.tokens.tokenizer import Tokenizer
+from tests.cases import examples
 from tests.text.answer.answers import TOOLS, WRITERS, Call, calls_of, parse, text_of
 from tests.text.toys import byte_level, toy
 
@@ -125,7 +126,7 @@ ODD_KEYS = ("", "first name", " a", "a ", "a>", 'a">', "a<", "a=b", "[a]", "a" *
 
 @pytest.mark.parametrize("name", ["lfm2", "pythonic", "qwen3_coder", "minimax", "glm"])
 @given(keys=st.lists(KEYS | st.sampled_from(ODD_KEYS), min_size=1, max_size=3, unique=True))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_calls_that_the_grammar_accepts_are_read(name, keys, vocabulary):
     """Names that it cannot read are named; those that it takes are in the call that is read."""
     parameters = {"type": "object", "properties": {key: {"type": "integer"} for key in keys}, "required": keys}

@@ -14,7 +14,7 @@ from app.text.reading.answer_events import Arguments, CallBegin, Text
 from app.text.reading.marks import SHOWN, Marks
 from app.text.reading.parser import Parser
 from app.text.reading.reader import BLANKS, MAX_BLANKS, MAX_KEPT
-from tests.cases import long
+from tests.cases import examples, long
 from tests.text.answer.answers import (
     AS_PYTHON,
     SCHEMAS,
@@ -71,7 +71,7 @@ TEXT_CALLS = typed_calls(st.just("some text"))
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_calls_are_read_as_they_were_written(name, data):
     check_calls(name, *map(data.draw, (CALLS[way_of(name)], PLAIN, PLAIN, PLACES)))
@@ -90,7 +90,7 @@ def check_calls(name: str, calls: list, before: str, after: str, places: list[in
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_every_cut_of_any_text_gives_the_same_events(name, data):
     """Texts made of marks and of what stands between them, most of which are no calls."""
@@ -110,7 +110,7 @@ def test_every_cut_of_any_text_gives_the_same_events(name, data):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_a_truncated_answer_begins_as_the_whole_one(name, data):
     check_truncated(name, data.draw(TEXT_CALLS), data.draw(PLACE))

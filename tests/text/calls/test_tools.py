@@ -24,6 +24,7 @@ from app.text.calls.tools import (
 )
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 from app.text.tokens.tokenizer import Tokenizer
+from tests.cases import examples
 from tests.text.answer.answers import calls_of, parse_calls
 from tests.text.templates import LLAMA_3
 from tests.text.toys import SPECIAL, toy, write_folder
@@ -155,7 +156,7 @@ def test_from_json_reads_integers_of_at_most_64_digits():
 SPELLED = st.lists(st.sampled_from([*SPECIAL, "a", "猫", '"', " "]), min_size=1, max_size=3).map("".join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts=st.lists(SPELLED, min_size=6, max_size=6), source=st.sampled_from([HERMES, LLAMA_3]))
 def test_special_tokens_spelled_in_tools_are_text(texts, source):
     """In descriptions, keys, names, arguments and results; with `ensure_ascii`, too."""

@@ -13,6 +13,7 @@ from app.contract.errors import CannotStart, ModelRefused
 from app.engine.build import build_engine
 from app.text.entry import frontend
 from app.text.entry.opened_model import OpenedModel
+from tests.cases import long
 from tests.checkpoints import damaged_copy, tiny
 from tests.gguf_writer import tiny_gguf
 
@@ -66,7 +67,7 @@ def test_an_engine_opens_the_configured_model_itself(tmp_path, counts):
     assert counts == {"read_header": 1, "load": 1}
 
 
-@pytest.mark.parametrize("kind", ["gguf", "folder"])
+@pytest.mark.parametrize("kind", ["gguf", long("folder")])
 def test_each_file_is_opened_once_and_one_with_weights_again_to_map_them(tmp_path, kind):
     if kind == "gguf":
         model, weights = tiny_gguf(tmp_path / "m.gguf"), {"m.gguf": 2}

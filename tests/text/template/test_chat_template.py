@@ -16,6 +16,7 @@ from app.text.template import chat_template, spelled_tokens
 from app.text.template.chat_template import ChatTemplate, RenderOptions
 from app.text.template.template_allowance import MAX_RANGE
 from app.text.tokens.tokenizer import Tokenizer
+from tests.cases import examples
 from tests.text.templates import CHATML, LLAMA_3, MISTRAL
 from tests.text.toys import SPECIAL, oracle, template_of, toy, user, write_folder
 
@@ -73,7 +74,7 @@ def test_a_continued_message_ends_the_prompt_as_in_transformers(pairs, name, kin
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(words=SPELLINGS)
 def test_special_tokens_spelled_in_messages_are_text(pairs, name, kind, words):
     """As `sanitize_control_tokens` of transformers: only the template adds ids of special tokens."""

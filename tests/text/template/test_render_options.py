@@ -5,6 +5,7 @@ from hypothesis import given, settings
 
 from app.contract.errors import InvalidValue
 from app.text.template.chat_template import RenderOptions
+from tests.cases import examples
 from tests.text.template.test_chat_template import ANSWER, CONTINUE, QUESTION, SPELLINGS, template_of, user
 from tests.text.toys import toy
 
@@ -34,7 +35,7 @@ def test_special_tokens_spelled_in_a_continued_message_are_text():
 
 
 @given(words=SPELLINGS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_special_tokens_spelled_in_variables_are_text(words):
     tokenizer, _ = toy("byte_level")
     text = "".join(words)

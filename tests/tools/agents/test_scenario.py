@@ -14,6 +14,7 @@ import pytest
 
 from app.contract.errors import CannotStart
 from app.observe.console import Console
+from tests.cases import long
 from tests.loadgen.fakes import free_port
 from tools.agents import __main__ as target
 from tools.agents.clients import Setup
@@ -73,8 +74,8 @@ def test_each_prompt_begins_with_the_one_before(played):
     ("fault", "problem"),
     [
         ("lazy", "turn 1: the file was not edited"),
-        ("forgetful", "turn 2: it did not show 'The file has named: heron, stork, crane.'"),
-        ("wrong", "POST /v1/chat/completions was answered with 400"),
+        long("forgetful", "turn 2: it did not show 'The file has named: heron, stork, crane.'"),
+        long("wrong", "POST /v1/chat/completions was answered with 400"),
         ("failing", "turn 1: it ended with exit code 3"),
         ("huge", "the server says: A client's first prompt needs a context of more than"),
     ],

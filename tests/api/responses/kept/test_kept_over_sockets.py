@@ -227,5 +227,5 @@ async def test_a_response_that_goes_on_in_the_next_process_has_no_end_and_its_so
         assert socket.socket.close_code == 1012
         assert len(frames) > 2 and not DONE & {frame["type"] for frame in frames}
         assert (stream.state, stream.readers, engine.aborted) == (State.RUNNING, {}, [])
-        engine.release()
-        await drain
+        # It lets the request run to the deadline, as every one; this one has no recorder that takes more of it.
+        drain.cancel()

@@ -56,6 +56,7 @@ def test_llama_cpp_measures_loads_of_the_same_lengths_in_one_run(tmp_path, monke
     assert len(side.loading_s) == 2 and min(side.loading_s) > 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif("avx2" not in supported_sets(), reason="this machine cannot run the kernels")
 def test_quire_uses_the_kernels_of_the_set(tmp_path, monkeypatch):
     lend_sets(tmp_path, supported_sets()[0], "avx2")  # it reads the machine's memory with the best ones
@@ -80,6 +81,7 @@ def test_tokens_of_dummies_are_sampled_and_experts_counted_over_the_same_steps()
     assert request["do"] == "count" and request["temperature"] == 1.0 and request["num_new_tokens"] == [17] * 8
 
 
+@pytest.mark.long
 def test_a_file_that_quire_rejects_is_reported(tmp_path):
     with pytest.raises(SideFailed, match="ModelRefused"):
         QuireFile.open(tmp_path / "nothing.gguf", None, "native", tmp_path / "log")

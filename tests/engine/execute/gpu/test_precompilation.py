@@ -108,6 +108,7 @@ def test_a_worker_compiles_what_calibrating_launches_only_if_there_will_be_any(m
     assert calls == ["dry_run", "dry_run", "dry_calibration"]
 
 
+@pytest.mark.long
 def test_what_is_compiled_is_for_dependent_launches_if_the_setting_and_the_gpu_allow_it():
     wanted = [((9, 0), True, True), ((9, 0), False, False), ((8, 9), True, False)]
     found = run_program("found_options", tiny("Llama"), json.dumps(SMALL), json.dumps([case[:2] for case in wanted]))

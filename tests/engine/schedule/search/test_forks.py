@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.contract.errors import KVCapacityExceeded
 from app.engine.schedule.sequence import FINISHED, PREEMPTED, RUNNING, SWAPPED, Sequence
 from app.engine.schedule.step_plan import TableWrite
+from tests.cases import examples
 from tests.contract.blocks_needed import num_blocks_needed
 from tests.engine.schedule.fake_groups import add_prompt
 from tests.engine.schedule.fake_model import Driver
@@ -295,7 +296,7 @@ sizes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     size=sizes,
     block_size=st.sampled_from([4, 2, 3, 1]),

@@ -4,6 +4,8 @@
 // Included by amx.h. Sums of bf16 products keep the order of the manual, but not its treatment of denormal numbers.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -84,14 +86,20 @@ static inline void add_row(float *sums, const Register &x, int row, const Regist
   for (int lane = 0; lane < weights.row_bytes / 4; lane++) sums[lane] += even[lane] + odd[lane];
 }
 
+// The sums of four products of bytes in each lane, whose weights are zeros where a register has no lanes. Exact, and so
+// in any order: the even bytes as integers of 16 bits, then the odd ones.
 static inline void add_row(int32_t *sums, const Register &x, int row, const Register &weights) {
+  __m512i total = _mm512_loadu_si512(sums);
   for (int k = 0; k < weights.num_rows; k++) {
-    for (int lane = 0; lane < weights.row_bytes / 4; lane++) {
-      for (int byte = 0; byte < 4; byte++)
-        sums[lane] += static_cast<int8_t>(x.data[row][4 * k + byte]) *
-                      static_cast<int8_t>(weights.data[k][4 * lane + byte]);
-    }
+    int32_t word;
+    std::memcpy(&word, x.data[row] + 4 * k, sizeof word);
+    const __m512i of_x = _mm512_set1_epi32(word), w = _mm512_loadu_si512(weights.data[k]);
+    const __m512i even_x = _mm512_srai_epi16(_mm512_slli_epi16(of_x, 8), 8), odd_x = _mm512_srai_epi16(of_x, 8);
+    const __m512i even_w = _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8), odd_w = _mm512_srai_epi16(w, 8);
+    total = _mm512_add_epi32(total, _mm512_madd_epi16(even_x, even_w));
+    total = _mm512_add_epi32(total, _mm512_madd_epi16(odd_x, odd_w));
   }
+  _mm512_storeu_si512(sums, total);
 }
 
 template <class T, int SUMS, int X, int WEIGHTS> static inline void add_products() {
