@@ -282,6 +282,22 @@ async def test_on_another_connection_requests_are_numbered_anew(page: Page, serv
     await expect_cells(page, engine)
 
 
+async def test_a_view_that_the_server_refuses_is_told_from_a_server_that_is_away(
+    browser: Browser, server: ScriptedServer
+) -> None:
+    context, page = await new_page(browser)
+    server.shows_engine = False
+    await page.goto(f"{server.url}/#live")
+    phase = page.locator(".live-phase")
+    await expect(phase).to_contain_text("The server answers, but shows no engine (--live-view off)")
+    server.health = {"status": "loading", "progress": 0.5}
+    await expect(phase).to_contain_text("The server is not ready; it is tried again.")
+    server.shows_engine, server.health = True, {"status": "ready", "progress": 1}
+    await (await server.next_watcher()).send_bytes(one_answer().whole())
+    await expect(page.get_by_role("button", name="Request 1:")).to_be_visible()
+    await context.close()
+
+
 async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browser, server: ScriptedServer) -> None:
     server.key = "secret"
     context, page = await new_page(browser, **PHONE)
