@@ -46,9 +46,9 @@ class Client:
         self._network = ip_network(source)
         self._key = f"authorization: Bearer {key}\r\n" if key else ""
 
-    def note(self, answer: str) -> None:
+    def note(self, answer: str, count: int = 1) -> None:
         """Count what came back, or what was done where nothing can come back."""
-        self.answers[answer] += 1
+        self.answers[answer] += count
         self.is_answered.set()
 
     def head(self, method: str, path: str) -> str:
@@ -64,6 +64,19 @@ class Client:
 
         A small `receive_buffer` (bytes) makes unread answers felt soon.
         """
+        peer = await self._peer(receive_buffer)
+        try:
+            reader, writer = await asyncio.open_connection(sock=peer, limit=2**20)
+        except BaseException:
+            peer.close()
+            raise
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    async def _peer(self, receive_buffer: int | None) -> socket.socket:
+        """Return a socket that is connected from an address of the attacker."""
         peer = socket.socket(socket.AF_INET if self._network.version == 4 else socket.AF_INET6)
         try:
             peer.setblocking(False)
@@ -73,14 +86,10 @@ class Client:
                 peer.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
             peer.bind((str(self._network[random.randrange(self._network.num_addresses)]), 0))
             await asyncio.get_running_loop().sock_connect(peer, (self.host, self.port))
-            reader, writer = await asyncio.open_connection(sock=peer, limit=2**20)
         except BaseException:
             peer.close()
             raise
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()
+        return peer
 
     @asynccontextmanager
     async def sending(
@@ -146,19 +155,19 @@ class Client:
             await opened.recv()
         return opened
 
-    async def watch(self) -> ClientConnection:
-        """Open the live view."""
-        return await self._opened("/live", "quire.live.v1")
+    async def watch(self, receive_buffer: int | None = None) -> ClientConnection:
+        """Open the live view; a small `receive_buffer` as for `connected`."""
+        return await self._opened("/live", "quire.live.v1", receive_buffer)
 
     async def responses_socket(self) -> ClientConnection:
         """Open the WebSocket of responses."""
         return await self._opened("/v1/responses", None)
 
-    async def _opened(self, path: str, protocol: str | None) -> ClientConnection:
+    async def _opened(self, path: str, protocol: str | None, receive_buffer: int | None = None) -> ClientConnection:
         protocols = None if protocol is None else [protocol]
         return await connect(
             f"ws://{self.authority}{path}", subprotocols=protocols,  # type: ignore[arg-type]
-            proxy=None, compression=None, max_size=None, local_addr=(str(self._network[0]), 0), ping_interval=None,
+            proxy=None, compression=None, max_size=None, sock=await self._peer(receive_buffer), ping_interval=None,
         )  # fmt: skip
 
     async def hear(self, opened: ClientConnection, *upto: str) -> dict[str, Any]:

@@ -13,8 +13,9 @@ too, its KV cache excepted) is read until it is back, at most a minute, and then
 Limits are in limits.toml, for the medians of the rounds: the p99 of the times between tokens depends on the quiet one;
 also bounded are the p99 of `/livez`, the first tokens of the new requests, memory afterwards, and the end. The longest
 gap between tokens, the longest answer of `/livez` and memory during the attack are those of the worst round. A server
-that ends by itself fails its row, and the next row has a new one; so does an attack that a round has answered with 429
-alone, which measures nothing. Exits 1 when a row exceeds a limit or fails.
+that ends by itself fails its row, and the next row has a new one; so does an attack that measures nothing in a round,
+since it was answered with 429 alone, or watched without reading and missed no picture. Exits 1 when a row exceeds a
+limit or fails.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from app.loadgen.table import number, table
 from app.observe.terminal import own_terminal
 from benchmarks.isolation.attack_table import ATTACKS, QUIET
+from benchmarks.isolation.watchers import MISSED_NOTHING
 from benchmarks.limits import Verdict, conclude, judge, limits
 
 Rounds = Sequence[Mapping[str, Any] | str]
@@ -47,16 +48,19 @@ COLUMNS = (
 _AS_SECONDS = 0.001  # the unit of limits on times is a second
 _OF_THE_WORST_ROUND = {"itl_max_s", "livez_max_s", "grown_bytes"}
 """Medians would hide a single stall, and memory that grows from round to round."""
-_REFUSED = "429"
+_HARMLESS = {"429": "was refused", MISSED_NOTHING: "stalled nobody"}
+"""Answers to an attack that has attacked nothing, and what such an attack did."""
 
 
 def fault(row: Mapping[str, Any] | str) -> str:
-    """Say why a round has measured nothing: it has failed, or the server has refused the whole attack; else ""."""
+    """Say why a round has measured nothing: it has failed, or the attack has harmed nobody; else ""."""
     if isinstance(row, str):
         return row
-    answers = row.get("answers", {})
-    num_refused, num = answers.get(_REFUSED, 0), sum(answers.values())
-    return f"the attack was refused: {num_refused} of {num} got {_REFUSED}" if 0 < num == num_refused else ""
+    answers = {answer: num for answer, num in row.get("answers", {}).items() if num}
+    if not answers or not answers.keys() <= _HARMLESS.keys():
+        return ""
+    most = max(answers, key=lambda answer: answers[answer])
+    return f"the attack {_HARMLESS[most]}: {answers[most]} of {sum(answers.values())} got {most}"
 
 
 def figures_of(rounds: Rounds) -> Figures:

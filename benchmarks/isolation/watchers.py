@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from websockets.asyncio.client import ClientConnection
+
+from app.client.live_picture import LivePicture
 from benchmarks.isolation.attack_client import Client
 
 WATCHED_S = 5.0
+UNREAD_S = 20.0  # until the kernel takes no more pictures, also of a server that makes three a second
+QUIET_S = 3.0  # without a picture; an engine that works makes ten a second
+RECEIVE_BUFFER = 4096  # of one that reads nothing: the kernel would take all pictures of UNREAD_S for it
+MISSED = "missed"
+MISSED_NOTHING = "missed nothing"
+"""The answer to an attack that reads nothing, and has got every picture all the same: nobody has stalled."""
 
 
 async def watchers(client: Client) -> None:
@@ -20,15 +29,35 @@ async def watchers(client: Client) -> None:
 
 
 async def unread_watchers(client: Client) -> None:
-    """Watch, and read nothing but the first message."""
-    opened = await client.watch()
+    """Watch, read nothing but the first message, and count in the end the pictures that were missed meanwhile."""
+    opened = await client.watch(RECEIVE_BUFFER)
     try:
-        await asyncio.wait_for(opened.recv(), WATCHED_S)
-        client.note("message")
+        picture = LivePicture()
+        picture.receive(await _next(opened, WATCHED_S))
         opened.transport.pause_reading()
-        await asyncio.sleep(WATCHED_S)
+        await asyncio.sleep(UNREAD_S)
+        opened.transport.resume_reading()
+        num_missed = await _num_missed(opened, picture)
+        client.note(MISSED if num_missed else MISSED_NOTHING, num_missed or 1)
     finally:
         opened.transport.abort()
+
+
+async def _num_missed(opened: ClientConnection, picture: LivePicture) -> int:
+    """Read on up to a message that does not follow the one before; return how many are missing, 0 if none is."""
+    with suppress(TimeoutError):
+        while True:
+            before = picture.number
+            picture.receive(await _next(opened, QUIET_S))
+            if num_missed := picture.number - before - 1:
+                return num_missed
+    return 0
+
+
+async def _next(opened: ClientConnection, within_s: float) -> bytes:
+    message = await asyncio.wait_for(opened.recv(), within_s)
+    assert isinstance(message, bytes)
+    return message
 
 
 async def fleeting_watchers(client: Client) -> None:

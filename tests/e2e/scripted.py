@@ -146,6 +146,7 @@ class ScriptedServer:
         self.watchers: asyncio.Queue[WebSocket] = asyncio.Queue()  # of the live view
         self._left: asyncio.Queue[WebSocket] = asyncio.Queue()  # those that are gone
         self.live_hellos: list[dict[str, Any]] = []
+        self.shows_engine = True
         self._sockets: list[WebSocket] = []
         self._ponged = asyncio.Event()
         self._server: QuickServer
@@ -247,6 +248,8 @@ class ScriptedServer:
 
     async def _live(self, websocket: WebSocket) -> None:
         assert websocket.scope["subprotocols"] == ["quire.live.v1"]
+        if not self.shows_engine:
+            return await websocket.close()
         await websocket.accept("quire.live.v1")
         try:
             self.live_hellos.append(json.loads(await websocket.receive_text()))

@@ -283,6 +283,22 @@ async def test_on_another_connection_requests_are_numbered_anew(page: Page, serv
     await expect_cells(page, engine)
 
 
+async def test_a_view_that_the_server_refuses_is_told_from_a_server_that_is_away(
+    browser: Browser, server: ScriptedServer
+) -> None:
+    context, page = await new_page(browser)
+    server.shows_engine = False
+    await page.goto(f"{server.url}/#live")
+    phase = page.locator(".live-phase")
+    await expect(phase).to_contain_text("The server answers, but shows no engine (--live-view off)")
+    server.health = {"status": "loading", "progress": 0.5}
+    await expect(phase).to_contain_text("The server is not ready; it is tried again.")
+    server.shows_engine, server.health = True, {"status": "ready", "progress": 1}
+    await (await server.next_watcher()).send_bytes(one_answer().whole())
+    await expect(page.get_by_role("button", name="Request 1:")).to_be_visible()
+    await context.close()
+
+
 async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browser, server: ScriptedServer) -> None:
     server.key = "secret"
     context, page = await new_page(browser, **PHONE)
@@ -298,17 +314,26 @@ async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browse
     await context.close()
 
 
+async def test_the_slots_that_are_empty_are_among_the_figures(page: Page, server: ScriptedServer) -> None:
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    figure = page.locator(".live-figures > div").filter(has_text="empty slots")
+    await expect(figure).to_have_text(re.compile(r"empty slots\s*15\s*19 % of all"))
+    explained = re.compile("Of the 80 slots in the 5 blocks of your requests, 15 have no token yet")
+    await expect(figure).to_have_attribute("title", explained)
+
+
 async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedServer) -> None:
     """No figure stands alone below four, with the list of conversations or without it."""
     await page.set_viewport_size({"width": 1280, "height": 800})
     socket = await watch(page, server)
     await socket.send_bytes(one_answer().whole())
     figures, legend = page.locator(".live-figures"), page.locator(".live-legend ul")
-    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '6'")
     await page.get_by_role("button", name="Conversations", exact=True).click()
-    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '3 2'")
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '3 3'")
     await page.set_viewport_size({"width": 1920, "height": 1080})
-    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '5'")
+    await until_true(figures, f"figures => ({IN_ROWS})(figures) === '6'")
     await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
 
 

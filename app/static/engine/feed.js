@@ -1,21 +1,28 @@
 // The connection to the engine's pictures: open while somebody looks, opened again when it was lost.
+//
+// A browser does not tell why a handshake failed. So the server is asked for its health: one that is ready has refused the
+// view, or something on the way has; any other may be about to start again.
+
+import { readHealth } from "../stream/server.js";
 
 const PROTOCOL = "quire.live.v1";
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8000;
 // Close codes after which another attempt would fail too.
-const CLOSES_FOR_GOOD = [1008, 4400, 4401, 4406];
+const CLOSE_UNAUTHENTICATED = 4401;
+const CLOSES_FOR_GOOD = [1008, 4400, 4406];
 const CLOSE_TOO_MANY = 4429;
 // Of a WebSocket.
 const CONNECTING = 0;
-// A browser does not tell why a handshake was refused.
+// Handshakes that fail one after the other though the server is ready: it may have become so after the first one.
 const HIDDEN_AFTER = 2;
 
 /**
  * @typedef {object} FeedHandlers
  * @property {(buffer: ArrayBuffer) => void} onMessage throws if it cannot read the message; then the connection begins anew
- * @property {(phase: "connecting" | "open" | "lost" | "hidden" | "crowded" | "refused") => void} onPhase hidden: no connection
- *   was opened at all; refused: it is not tried again
+ * @property {(phase: "connecting" | "open" | "lost" | "starting" | "hidden" | "crowded" | "locked" | "refused") => void} onPhase
+ *   lost: nobody answers; starting: the server answers that it is not ready; hidden: it is ready, and lets no view be opened;
+ *   locked: the key is wrong; refused: the page is. After these two it is not tried again
  */
 
 export class Feed {
@@ -24,9 +31,11 @@ export class Feed {
   #key;
   #handlers;
   #numFailures = 0;
-  #hasOpened = false;
+  #numRefused = 0;
   /** @type {any} */
   #timer = 0;
+  /** @type {symbol | null} */
+  #asking = null;
   #onVisibility = () => (document.hidden ? this.#leave() : this.#connect());
 
   /** Connect, unless the page is hidden: nobody looks at it then. @param {string | null} key @param {FeedHandlers} handlers */
@@ -53,12 +62,14 @@ export class Feed {
     this.#socket = socket;
     this.#handlers.onPhase("connecting");
     // Browsers cannot set headers of a WebSocket.
+    let hasOpened = false;
     socket.onopen = () => {
-      this.#hasOpened = true;
+      hasOpened = true;
+      this.#numRefused = 0;
       socket.send(JSON.stringify({ t: "hello", ...(this.#key && { key: this.#key }) }));
     };
     socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = ({ code }) => this.#lost(code);
+    socket.onclose = ({ code }) => this.#lost(code, hasOpened);
   }
 
   #receive(data) {
@@ -74,12 +85,25 @@ export class Feed {
     return this.#handlers.onPhase("open");
   }
 
-  #lost(code) {
+  #lost(code, hasOpened) {
     this.#socket = null;
+    if (code === CLOSE_UNAUTHENTICATED) return this.#handlers.onPhase("locked");
     if (CLOSES_FOR_GOOD.includes(code)) return this.#handlers.onPhase("refused");
-    const wasRefused = !this.#hasOpened && this.#numFailures + 1 >= HIDDEN_AFTER;
-    this.#handlers.onPhase(code === CLOSE_TOO_MANY ? "crowded" : wasRefused ? "hidden" : "lost");
+    if (!hasOpened) return this.#ask();
+    this.#handlers.onPhase(code === CLOSE_TOO_MANY ? "crowded" : "lost");
     return this.#retry();
+  }
+
+  /** Ask the server what it is doing, and try again. */
+  async #ask() {
+    const asking = (this.#asking = Symbol("asking"));
+    const status = await readHealth().then((health) => health.status, () => null);
+    // Meanwhile the view was closed or hidden.
+    if (this.#asking !== asking) return;
+    this.#numRefused = status === "ready" ? this.#numRefused + 1 : 0;
+    const isAway = status === null || status === "ready";
+    this.#handlers.onPhase(this.#numRefused >= HIDDEN_AFTER ? "hidden" : isAway ? "lost" : "starting");
+    this.#retry();
   }
 
   #retry() {
@@ -90,6 +114,7 @@ export class Feed {
 
   #leave() {
     clearTimeout(this.#timer);
+    this.#asking = null;
     const socket = this.#socket;
     if (!socket) return;
     this.#socket = null;

@@ -6,12 +6,15 @@
  * @property {"own" | "all"} view
  * @property {number} block_size tokens of a block
  * @property {number} num_blocks
- * @property {Record<string, number>} blocks how many are in each state
- * @property {{total: number, used: number, owners: [number, number][]}} host
+ * @property {LiveBlocks} blocks how many are in each state
+ * @property {LiveHost} host
  * @property {LiveGroup[]} groups
  * @property {any[][]} records
  * @property {number} lost
  * @property {Figures} figures
+ *
+ * @typedef {{free: number, cached: number, used: number, shared: number, pinned: number, fenced: number}} LiveBlocks
+ * @typedef {{total: number, used: number, owners: [number, number][]}} LiveHost
  *
  * @typedef {object} LiveGroup an unfinished request; the fields from `id` on are there for own ones
  * @property {number} n
@@ -33,12 +36,15 @@
  * @typedef {{at: number, ms: number, isOver: boolean, shares: Share[]}} Step
  * @typedef {{n: number, hue: number, prompt: number, decode: number, accepted: number}} Share
  *
+ * @typedef {{total: number, free: number, cached: number, used: number, fenced: number, host: number}} BlockFigures
  * @typedef {{p50: number, p95: number, p99: number}} Percentiles
  * @typedef {object} Figures
  * @property {string} model
+ * @property {"loading" | "ready" | "draining" | "failed"} state
  * @property {number} running
  * @property {number} waiting
  * @property {number} paused
+ * @property {BlockFigures} blocks
  * @property {number} tokens_per_s
  * @property {number} prompt_tokens_per_s
  * @property {Percentiles | null} first_token_ms

@@ -3,7 +3,7 @@
 
 import { NUM_HUES, OTHERS } from "./hues.js";
 import { CACHED, STATES } from "./states.js";
-import { blocksOf, positionOf } from "./tables.js";
+import { blocksFrom, blocksOf, positionOf } from "./tables.js";
 
 /** @typedef {import("./live_types.js").Group} Group */
 /** @typedef {import("./live_types.js").Step} Step */
@@ -132,20 +132,19 @@ export class Picture {
   }
 
   /**
-   * What paging saves: blocks that requests hold, tokens of room in their last blocks, and the blocks that a cache would
-   * reserve which keeps each request in one piece. Null while no own request runs.
+   * What paging saves: blocks that requests hold, the slots for tokens that are empty in them, of how many, and the blocks that
+   * a cache would reserve which keeps each request in one piece. Null while no own request runs.
    */
   get saving() {
     const own = [...this.groups.values()].filter(({ tables }) => tables?.length);
     if (!own.length) return null;
     const { block_size } = this.latest;
     const held = new Set(own.flatMap(({ tables }) => blocksOf(tables))).size;
-    const tables = own.flatMap((group) => group.tables);
-    const room = tables.reduce((sum, [, tokens, runs]) => sum + countOf(runs) * block_size - tokens, 0);
+    const empty = emptySlots(own.flatMap((group) => group.tables), block_size);
     // One that waits for its reader has no row of the batch, but its blocks.
     const reserved = own.reduce((sum, { prompt, limit, tables: of }) =>
       sum + of.filter(([, , runs]) => countOf(runs)).length * Math.ceil((prompt + limit) / block_size), 0);
-    return { held, room, reserved };
+    return { held, empty, slots: held * block_size, reserved };
   }
 
   #noteSince(time, states, owners, changed) {
@@ -202,6 +201,18 @@ export class Picture {
     if (this.keepsHues) return;
     for (const n of this.#hues.keys()) if (!this.groups.has(n)) this.#hues.delete(n);
   }
+}
+
+/** The slots without a token in the blocks of sequences; those of a block that several share count once. */
+function emptySlots(tables, blockSize) {
+  /** @type {Map<number, number>} */
+  const byBlock = new Map();
+  for (const [, tokens, runs] of tables) {
+    const [begun, ...others] = blocksFrom(runs, Math.floor(tokens / blockSize));
+    if (begun) byBlock.set(begun, Math.min(byBlock.get(begun) ?? blockSize, blockSize - (tokens % blockSize)));
+    for (const id of others) byBlock.set(id, byBlock.get(id) ?? blockSize);
+  }
+  return [...byBlock.values()].reduce((sum, slots) => sum + slots, 0);
 }
 
 function countOf(runs) {

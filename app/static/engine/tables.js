@@ -13,6 +13,15 @@ export function blocksOf(tables) {
   return ids;
 }
 
+/** The ids of the blocks of one sequence from a place among them on. @param {number[]} runs @param {number} first */
+export function blocksFrom(runs, first) {
+  const ids = [];
+  for (let at = 0, before = 0; at < runs.length; before += runs[at + 1], at += 2) {
+    for (let offset = Math.max(0, first - before); offset < runs[at + 1]; offset++) ids.push(runs[at] + offset);
+  }
+  return ids;
+}
+
 /** How many blocks are before one in its sequence, or null if no sequence has it. @param {Tables} tables @param {number} id */
 export function positionOf(tables, id) {
   for (const [, , runs] of tables) {

@@ -3,12 +3,12 @@
 import { html } from "../parts/html.js";
 import { formatDuration, formatRate } from "../tree/figures.js";
 
-/** @param {{figures: import("../engine/live_types.js").Figures, saving: {held: number, room: number, reserved: number} | null}} props */
+/** @param {{figures: import("../engine/live_types.js").Figures, saving: import("../engine/picture.js").Picture["saving"]}} props */
 export function EngineFigures({ figures, saving }) {
   const { tokens_per_s, first_token_ms, between_tokens_ms, hit_rate, running } = figures;
   return html`
     <dl class="live-figures">
-      <${Figure} name="tokens a second" value=${tokens_per_s ? formatRate(tokens_per_s) : "0"}
+      <${Figure} name="tokens/s" value=${tokens_per_s ? formatRate(tokens_per_s) : "0"}
         note=${`${running} at once`} />
       <${Figure} name="first token" ...${timeOf(first_token_ms)} />
       <${Figure} name="between tokens" ...${timeOf(between_tokens_ms)} />
@@ -16,6 +16,9 @@ export function EngineFigures({ figures, saving }) {
       <${Figure} name="blocks held" value=${saving?.held.toLocaleString("en") ?? "–"}
         note=${saving ? `in one piece ${saving.reserved.toLocaleString("en")}` : ""}
         title=${saving && savingOf(saving)} />
+      <${Figure} name="empty slots" value=${saving?.empty.toLocaleString("en") ?? "–"}
+        note=${saving ? `${Math.round((100 * saving.empty) / saving.slots)} % of all` : ""}
+        title=${saving && emptyOf(saving)} />
     </dl>
   `;
 }
@@ -27,5 +30,8 @@ function Figure({ name, value, note = "", title = undefined }) {
 const timeOf = (times) =>
   times ? { value: formatDuration(times.p50), note: `95 % in ${formatDuration(times.p95)}` } : { value: "–", note: "in the last minute" };
 
-const savingOf = ({ held, room, reserved }) =>
-  `Your requests hold ${held} blocks, with room for ${room} more tokens. A cache that keeps each request in one piece would reserve ${reserved} blocks for them, as many as they may need in the end.`;
+const savingOf = ({ held, reserved }) =>
+  `Your requests hold ${held} blocks. A cache that keeps each request in one piece would reserve ${reserved} blocks for them, as many as they may need in the end.`;
+
+const emptyOf = ({ held, empty, slots }) =>
+  `A block has a slot for each of its tokens. Of the ${slots} slots in the ${held} blocks of your requests, ${empty} have no token yet: only the last block of an answer has such.`;

@@ -21,9 +21,11 @@ const STILL_MS = 500;
 const PHASES = {
   connecting: "Connecting …",
   lost: "The server cannot be reached; it is tried again.",
-  hidden: "This server shows no engine (--live-view off), or a proxy is in the way.",
+  starting: "The server is not ready; it is tried again.",
+  hidden: "The server answers, but shows no engine (--live-view off), or a proxy is in the way; it is tried again.",
   crowded: "As many pages watch as may; it is tried again.",
-  refused: "The server has refused this page. Reload it.",
+  locked: "The server refuses the key of this page. Reload it, and enter another one.",
+  refused: "The server refuses this page, which may be older than it is. Reload it.",
 };
 
 /** @param {{link: {key: string | null, details: Record<string, any>}, conversation: {messages: any[], besides: (message: any) => any[]}, onClose: () => void}} props */

@@ -1,4 +1,5 @@
-// The HTTP requests of the page beside its connection: two before it is opened, and one that ends a stream without it.
+// The HTTP requests of the page beside its connections: two before one is opened, also when that fails, and one that ends a
+// stream without it.
 
 // A network that is gone may leave a request without an answer for minutes.
 const LIMIT_MS = 10_000;

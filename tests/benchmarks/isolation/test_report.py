@@ -92,6 +92,14 @@ def test_a_round_whose_attack_was_only_refused_fails_its_row(capsys):
     assert sum("failed" in cell for cell in cells) == 1
 
 
+def test_a_round_whose_watchers_have_missed_nothing_fails_its_row(capsys):
+    unread, stalled = row(answers={"missed nothing": 16, "429": 2}), row(answers={"missed nothing": 1, "missed": 400})
+    assert report({"long": {"idle": [FINE], "unread_watchers": [stalled]}}) == 0
+    assert report({"long": {"idle": [FINE], "unread_watchers": [stalled, unread]}}) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "missed: long, unread_watchers: the attack stalled nobody: 16 of 18 got missed nothing"
+
+
 def test_without_a_quiet_row_there_is_no_verdict(capsys):
     assert report({"long": {"idle": ["the server ended"], "brackets": [FINE]}}) == 1
     assert "missed: long, brackets: nothing to compare with" in capsys.readouterr().out

@@ -30,10 +30,16 @@ class FakeSocket {
   }
 }
 
-function open(t, { key = null, hidden = false, onMessage = () => {} } = {}) {
+/** `health` is what the server says of itself, null while nobody answers. */
+function open(t, { key = null, hidden = false, onMessage = () => {}, health = null } = {}) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const page = Object.assign(new EventTarget(), { hidden });
-  const fakes = { WebSocket: FakeSocket, location: { href: "https://quire.example/#1" }, document: page };
+  const server = { health };
+  const fetch = async () => {
+    if (server.health === null) throw new TypeError("Failed to fetch");
+    return { json: async () => ({ status: server.health }) };
+  };
+  const fakes = { WebSocket: FakeSocket, location: { href: "https://quire.example/#1" }, document: page, fetch };
   for (const [name, value] of Object.entries(fakes)) Object.defineProperty(globalThis, name, { value, configurable: true });
   FakeSocket.made = [];
   const phases = [];
@@ -42,7 +48,12 @@ function open(t, { key = null, hidden = false, onMessage = () => {} } = {}) {
     page.hidden = now;
     page.dispatchEvent(new Event("visibilitychange"));
   };
-  return { feed, phases, hide, sockets: FakeSocket.made };
+  return { feed, phases, hide, server, sockets: FakeSocket.made };
+}
+
+/** A handshake fails, and the server has been asked why. */
+async function fail(socket) {
+  await socket.onclose({ code: 1006 });
 }
 
 test("the key goes with hello, and not into the address", (t) => {
@@ -72,40 +83,67 @@ test("nobody is connected while the page is hidden", (t) => {
   assert.equal(sockets.length, 2);
 });
 
-test("a lost connection is tried again, later and later, until the view is closed", (t) => {
+test("a lost connection is tried again, later and later, until the view is closed", async (t) => {
   const { sockets, phases, feed } = open(t);
-  sockets[0].onclose({ code: 1006 });
+  await fail(sockets[0]);
   t.mock.timers.tick(500);
   assert.deepEqual([sockets.length, phases], [2, ["connecting", "lost", "connecting"]]);
-  sockets[1].onclose({ code: 1006 });
+  await fail(sockets[1]);
   t.mock.timers.tick(499);
   assert.equal(sockets.length, 2);
   t.mock.timers.tick(501);
   assert.equal(sockets.length, 3);
-  sockets[2].onclose({ code: 1006 });
+  await fail(sockets[2]);
   feed.close();
   t.mock.timers.tick(60_000);
   assert.equal(sockets.length, 3);
 });
 
-test("a refused view is not tried again", (t) => {
-  const { sockets, phases } = open(t);
-  sockets[0].onclose({ code: 4401 });
-  t.mock.timers.tick(60_000);
-  assert.deepEqual([sockets.length, phases.at(-1)], [1, "refused"]);
+test("a view that is refused for good is not tried again, and the page is told why", (t) => {
+  for (const [code, phase] of Object.entries({ 4401: "locked", 4406: "refused", 4400: "refused", 1008: "refused" })) {
+    const { sockets, phases } = open(t);
+    sockets[0].onclose({ code: Number(code) });
+    t.mock.timers.tick(60_000);
+    assert.deepEqual([sockets.length, phases.at(-1)], [1, phase]);
+    t.mock.timers.reset();
+  }
 });
 
-test("the page is told that the server shows nothing, or that too many watch", (t) => {
-  const { sockets, phases } = open(t);
-  sockets[0].onclose({ code: 1006 });
-  t.mock.timers.tick(500);
-  sockets[1].onclose({ code: 1006 });
-  t.mock.timers.tick(1000);
-  sockets[2].onopen();
-  sockets[2].onclose({ code: 4429 });
-  t.mock.timers.tick(2000);
-  sockets[3].onclose({ code: 1006 });
-  assert.deepEqual(phases.filter((phase) => phase !== "connecting"), ["lost", "hidden", "crowded", "lost"]);
+test("a server that cannot be reached or is not ready is not said to hide its engine, however long that takes", async (t) => {
+  const { sockets, phases, server } = open(t);
+  for (let attempt = 0; attempt < 12; attempt++) {
+    server.health = [null, "loading", "draining"][attempt % 3];
+    await fail(sockets[attempt]);
+    assert.equal(phases.at(-1), server.health ? "starting" : "lost");
+    t.mock.timers.tick(8000);
+  }
+  server.health = "ready";
+  await fail(sockets[12]);
+  // It may have become ready after the handshake.
+  assert.equal(phases.at(-1), "lost");
+});
+
+test("a server that is ready, and lets no view be opened, hides its engine; it is tried again", async (t) => {
+  const { sockets, phases } = open(t, { health: "ready" });
+  for (let attempt = 0; attempt < 3; attempt++) {
+    await fail(sockets[attempt]);
+    t.mock.timers.tick(8000);
+  }
+  sockets[3].onopen();
+  sockets[3].onclose({ code: 4429 });
+  t.mock.timers.tick(8000);
+  await fail(sockets[4]);
+  const told = phases.filter((phase) => phase !== "connecting");
+  assert.deepEqual(told, ["lost", "hidden", "hidden", "crowded", "lost"]);
+});
+
+test("a view that is hidden while the server is asked is not connected", async (t) => {
+  const { sockets, phases, hide } = open(t);
+  const failing = fail(sockets[0]);
+  hide(true);
+  await failing;
+  t.mock.timers.tick(60_000);
+  assert.deepEqual([sockets.length, phases], [1, ["connecting"]]);
 });
 
 test("a message that cannot be read begins the connection anew", (t) => {

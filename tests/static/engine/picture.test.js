@@ -150,14 +150,21 @@ test("what paging saves counts shared blocks once", () => {
   const { picture, show } = begin(50);
   assert.equal(picture.saving, null);
   show({ groups: [groupOf(1, [[0, 40, [5, 3]]]), groupOf(2, [[0, 20, [5, 1, 20, 1]]])] });
-  assert.deepEqual(picture.saving, { held: 4, room: 20, reserved: 16 });
+  assert.deepEqual(picture.saving, { held: 4, empty: 20, slots: 64, reserved: 16 });
+});
+
+test("slots that are empty count once for all answers that share their block, and with those of blocks not begun", () => {
+  const { picture, show } = begin(50);
+  const shared = [0, 1, 2].map((choice) => [choice, 20, [5, 2]]);
+  show({ groups: [groupOf(1, shared), groupOf(2, [[0, 32, [10, 1, 20, 3]]]), groupOf(3, [[0, 16, [30, 1]]])] });
+  assert.deepEqual([picture.saving.held, picture.saving.empty], [7, 12 + 32]);
 });
 
 test("a request that waits for its reader holds its blocks, and one that has none reserves nothing", () => {
   const { picture, show } = begin(50);
   const paused = groupOf(1, [[0, 40, [5, 3]], [1, 20, [5, 1, 20, 1]]], { state: "paused", rows: 0 });
   show({ groups: [paused, groupOf(2, [[0, 0, []]], { state: "waiting", rows: 0 })] });
-  assert.deepEqual(picture.saving, { held: 4, room: 20, reserved: 16 });
+  assert.deepEqual(picture.saving, { held: 4, empty: 20, slots: 64, reserved: 16 });
 });
 
 test("on another connection numbers and times mean something else", () => {
