@@ -280,14 +280,11 @@ def test_a_killed_writer_loses_no_commit_that_it_reported(path: Path, num_lines:
 
 
 Action = tuple[str, int]
+ACTIONS = st.tuples(st.sampled_from(["add", "tell", "write", "end", "forget", "reopen"]), st.integers(1, 4))
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["add", "tell", "write", "end", "forget", "reopen"]), st.integers(1, 4)), max_size=30
-    )
-)
+@settings(max_examples=examples(30))
+@given(st.lists(ACTIONS, max_size=30))
 def test_any_order_of_changes_is_read_as_it_was_made(tmp_path_factory: pytest.TempPathFactory, actions: list[Action]):
     path = tmp_path_factory.mktemp("journal") / "journal"
     store, expected, next_no = JournalStore(path), dict[int, Told](), 1
