@@ -139,4 +139,5 @@ async def fragments(client: Client) -> None:
     for _ in range(100):
         await opened.send([*text[:900], text[900:]])
         client.note("sent")
+        await asyncio.sleep(0)  # sending seldom waits, and so the others would not send, nor the end be noticed
     await opened.close()
