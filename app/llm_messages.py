@@ -40,7 +40,7 @@ def checked_messages(messages: Sequence[Message], template_source: str) -> list[
 
 
 def _role(role: object, path: str, template_source: str) -> str:
-    if not isinstance(role, str):
+    if not isinstance(role, str) or not role:  # templates have an empty text between quotes, too
         raise _wrong(path, role, 'a text such as "user"')
     is_named = f"'{role}'" in template_source or f'"{role}"' in template_source
     return role if is_named else template_role(role, path)

@@ -9,7 +9,7 @@ import pytest
 from app.contract.errors import InvalidValue, UnsupportedParameter
 from app.llm_messages import checked_messages
 
-TEMPLATE = "{% if message['role'] == 'critic' %}"
+TEMPLATE = "{% if message['role'] == 'critic' %}{{ '' }}"
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"cut'}}
 
 
@@ -67,6 +67,7 @@ def test_an_image_is_not_left_out():
         ({"content": "Hi"}, "role", "None"),
         ({"role": 7, "content": "Hi"}, "role", "7"),
         ({"role": "usr", "content": "Hi"}, "role", "'usr'"),
+        ({"role": "", "content": "Hi"}, "role", "''"),
         ({"role": "user"}, "content", "None"),
         ({"role": "system", "content": []}, "content", r"\[\]"),
     ],

@@ -162,7 +162,7 @@ def test_an_account_with_too_many_paused_streams_is_rejected():
 
 def test_ended_requests_leave_no_state():
     filled = FilledRequests()
-    for number in range(30_000):
+    for number in range(100_000):
         filled.fill(f"10.0.{number >> 8}.{number & 255}", 1)
         del filled.requests[next(iter(filled.requests))]
     assert not filled.requests

@@ -18,16 +18,7 @@ from app import LLM, SamplingParams
 from tests.cases import long
 from training.guide import corpus as corpus_module
 from training.guide.__main__ import SHIPPED
-from training.guide.corpus import (
-    HELD_OUT,
-    UNKNOWN,
-    Corpus,
-    HeldOut,
-    fill_placeholders,
-    load_corpus,
-    normalized,
-    read_held_out,
-)
+from training.guide.corpus import HELD_OUT, UNKNOWN, Corpus, fill_placeholders, load_corpus, normalized, read_held_out
 from training.guide.evaluate import MAX_ANSWER_TOKENS, Score, evaluate, make_answerer, topics_of
 from training.guide.export import load_shipped, shipped_digest
 from training.guide.lint import MIN_TOPICS, problems
@@ -37,13 +28,11 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 9_000_000
 MAX_WEIGHT_BYTES = 8_000_000
 ENOUGH_RIGHT = 0.66
-ENOUGH_RIGHT_OF_SOME = 0.6  # a quarter of the questions may be harder than all of them
 ENOUGH_DECLINED = 0.75
 ASKED = re.findall(r'"(.+\?)"', (ROOT / "app/static/shell/welcome.js").read_text("utf-8").partition("];")[0])
 BATCH = 48
 SAMPLE = 16
-SOME = 4  # the held-out questions that `make test` asks: every fourth
-FEW = 3  # of which it asks transformers as well, every third: it takes five times as long as the engine
+EVERY = 12  # of which `make test` asks transformers as well; it takes five times as long as the engine
 
 Message = dict[str, str]
 
@@ -65,16 +54,10 @@ def llm() -> Iterator[LLM]:
     loaded.close()
 
 
-@pytest.fixture(scope="module", params=[SOME, long(1)], ids="every {}".format)
-def asked(request: pytest.FixtureRequest, corpus: Corpus) -> Sequence[HeldOut]:
-    """The held-out questions, or some of them."""
-    return corpus.held_out[:: request.param]
-
-
 @pytest.fixture(scope="module")
-def texts(asked: Sequence[HeldOut], llm: LLM) -> list[str]:
-    """The engine's answers, in float32, to the questions that are asked."""
-    return _answer(llm, [item.question for item in asked])
+def texts(corpus: Corpus, llm: LLM) -> list[str]:
+    """The engine's answers, in float32, to the held-out questions."""
+    return _answer(llm, [item.question for item in corpus.held_out])
 
 
 @pytest.fixture(scope="module")
@@ -239,12 +222,11 @@ def test_the_template_shows_the_last_question_alone(tokenizer: Any) -> None:
 # Its answers
 
 
-def test_held_out_questions_get_the_right_answers(corpus: Corpus, asked: Sequence[HeldOut], texts: list[str]) -> None:
+def test_held_out_questions_get_the_right_answers(corpus: Corpus, texts: list[str]) -> None:
     topic_of = {answer: name for name, answer in corpus.answers.items()}
-    known = [(item, text) for item, text in zip(asked, texts, strict=True) if item.kind == "known"]
+    known = [(item, text) for item, text in zip(corpus.held_out, texts, strict=True) if item.kind == "known"]
     wrong = [(item.question, text) for item, text in known if item.topic not in topics_of(text, topic_of)]
-    enough = ENOUGH_RIGHT if len(asked) == len(corpus.held_out) else ENOUGH_RIGHT_OF_SOME
-    assert len(wrong) <= len(known) * (1 - enough), wrong
+    assert len(wrong) <= len(known) * (1 - ENOUGH_RIGHT), wrong
 
 
 def test_every_answer_is_one_of_the_corpus_or_two(corpus: Corpus, texts: list[str]) -> None:
@@ -252,11 +234,9 @@ def test_every_answer_is_one_of_the_corpus_or_two(corpus: Corpus, texts: list[st
     assert [text for text in texts if not topics_of(text, topic_of)] == []
 
 
-def test_transformers_gives_the_same_answers(
-    corpus: Corpus, tokenizer: Any, asked: Sequence[HeldOut], texts: list[str]
-) -> None:
-    every = 1 if len(asked) == len(corpus.held_out) else FEW
-    questions = [item.question for item in asked[::every]]
+@pytest.mark.parametrize("every", [EVERY, long(1)])
+def test_transformers_gives_the_same_answers(corpus: Corpus, tokenizer: Any, texts: list[str], every: int) -> None:
+    questions = [item.question for item in corpus.held_out[::every]]
     assert _answer_with_transformers(tokenizer, torch.float32, questions) == texts[::every]
 
 
@@ -275,7 +255,6 @@ def test_foreign_questions_are_declined(scores: list[Score], way: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("asked", [1], indirect=True)
 def test_the_training_code_agrees_with_the_engine(corpus: Corpus, scores: list[Score], texts: list[str]) -> None:
     """The figures of RESULTS.md come from the training code; they must be those of any loader."""
     single = [score for score in scores if score.name == "known" or score.name.startswith("unknown")]
@@ -283,10 +262,8 @@ def test_the_training_code_agrees_with_the_engine(corpus: Corpus, scores: list[S
     assert ours == dict(zip(corpus.held_out, texts, strict=True))
 
 
-def test_bfloat16_gives_the_same_texts_as_float32(
-    corpus: Corpus, tokenizer: Any, asked: Sequence[HeldOut], texts: list[str]
-) -> None:
+@pytest.mark.parametrize("count", [SAMPLE // 2, long(SAMPLE)])
+def test_bfloat16_gives_the_same_texts_as_float32(corpus: Corpus, tokenizer: Any, texts: list[str], count: int) -> None:
     """A sample: this runs the checkpoint as it is shipped, without widening it."""
-    count = SAMPLE if len(asked) == len(corpus.held_out) else SAMPLE // 4
-    questions = [item.question for item in asked[:count]]
+    questions = [item.question for item in corpus.held_out[:count]]
     assert _answer_with_transformers(tokenizer, torch.bfloat16, questions) == texts[:count]

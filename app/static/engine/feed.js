@@ -101,8 +101,8 @@ export class Feed {
     // Meanwhile the view was closed or hidden.
     if (this.#asking !== asking) return;
     this.#numRefused = status === "ready" ? this.#numRefused + 1 : 0;
-    const isAway = status === null || status === "ready";
-    this.#handlers.onPhase(this.#numRefused >= HIDDEN_AFTER ? "hidden" : isAway ? "lost" : "starting");
+    const isStarting = status !== null && status !== "ready";
+    this.#handlers.onPhase(this.#numRefused >= HIDDEN_AFTER ? "hidden" : isStarting ? "starting" : "lost");
     this.#retry();
   }
 
