@@ -43,6 +43,7 @@ from app.server.guard import ConnectionLimits, Guard
 from app.server.http_protocol import HttpProtocol
 from app.server.lifecycle import SHUTDOWN_S, Server
 from app.server.process_end import ProcessEnd
+from app.server.read_turns import ReadTurns
 from app.server.sockets import BACKLOG, listen, unacknowledged_timeout_s, urls_of
 from app.server.watchdog import EXIT_ENGINE_FAILED, Watchdog
 from app.server.websocket_protocol import WebSocketProtocol
@@ -262,7 +263,7 @@ def uvicorn_config(
     )
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
-    ws: Any = partial(WebSocketProtocol, guard=guard)
+    ws: Any = partial(WebSocketProtocol, guard=guard, turns=ReadTurns())
     return uvicorn.Config(
         app,
         loop="uvloop",

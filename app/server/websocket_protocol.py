@@ -1,7 +1,8 @@
 """WebSocket connections: uvicorn's protocol with limits of fragments and pings, and a close that the client can read.
 
-The bytes of one read (up to 256 KiB, thousands of frames) are parsed in slices: a flood ends the connection after the
-slice that exceeds a limit, and parsing pauses while the application has messages to process.
+The bytes of one read (up to 256 KiB, thousands of frames) are parsed in slices, when it is the connection's turn: a
+flood ends the connection after the slice that exceeds a limit. Parsing pauses while the application has messages to
+process, and nothing more is read before all is parsed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotA
 from app.runtime.clock import monotonic
 from app.runtime.token_bucket import TokenBucket
 from app.server.guard import Guard
+from app.server.read_turns import ReadTurns
 from app.server.sockets import SocketConnection
 
-_SLICE_BYTES = 4096
+_SLICE_BYTES = 1024  # up to 170 frames, which take half a millisecond
 _FINAL_TEXT = 0x81
 _CLOSE_UTF8 = 1007
 _CLOSE_FRAGMENTS = 1008
@@ -37,7 +39,7 @@ _CLOSE_PINGS = 4429
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket, from the request of its handshake on. Made by `HttpProtocol`. Event loop only."""
 
-    def __init__(self, *, guard: Guard, **uvicorn: Any) -> None:
+    def __init__(self, *, guard: Guard, turns: ReadTurns, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         _untie(self.conn)  # uvicorn's own, which is not needed
         self.conn = _JsonServerProtocol(max_size=self.config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
@@ -45,9 +47,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._app: ASGIApp = self.config.loaded_app
         self._guard = guard
         self._limits = guard.limits
+        self._turns = turns
         self.close_timeout = guard.limits.close_timeout_s
         self._pings = TokenBucket(guard.limits.max_pings_per_s, guard.limits.ping_burst, monotonic)
-        self._unparsed = b""
+        self._unparsed = memoryview(b"")
+        self._is_parsing = False  # in this turn, or it waits for one
         self._is_over = False  # further received bytes are dropped
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,7 +64,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._connection.lost()
         self._guard.leave(self.client[0] if self.client else None)
         self._is_over = True
-        self._unparsed = b""
+        self._unparsed = memoryview(b"")
         # Parts of a message, perhaps megabytes: this object is in cycles, and may wait long for a collection.
         self.frames = []
         self.conn.reader.buffer.clear()
@@ -68,7 +72,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         _untie(self.conn)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes, as far as the application keeps up."""
+        """Parse received bytes, when it is this connection's turn and as far as the application keeps up."""
         if self._is_over:
             return
         if not self.handshake_initiated:
@@ -77,13 +81,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._is_over = True  # a client must not send anything before the response to its handshake
             self.transport.abort()
         else:
-            self._parse(self._unparsed + data)
+            self._unparsed = memoryview(bytes(self._unparsed) + data)
+            self._parse()
 
     async def receive(self) -> Any:
         """Return the next message for the application, and parse bytes that were received before it was ready."""
         message = await super().receive()
-        if self._unparsed and not self.read_paused:
-            self._parse(self._unparsed)
+        self._parse()
         return message
 
     async def send(self, message: Any) -> None:
@@ -95,6 +99,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         text = message.get("text")
         if text is None or not self.handshake_complete or self.initial_response is not None:
             await super().send(message)
+            self._parse()  # what is left after a close: perhaps the client's
             return
         if not self.writable.is_set():
             await self.writable.wait()
@@ -125,15 +130,25 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.close_timer.cancel()
         self.close_timer = self.loop.call_later(self._limits.linger_s, self.transport.abort)
 
-    def _parse(self, data: bytes) -> None:
-        self._unparsed = b""
-        for start in range(0, len(data), _SLICE_BYTES):
-            if self.read_paused:
-                self._unparsed = data[start:]
-                return
-            super().data_received(data[start : start + _SLICE_BYTES])
-            if self._is_over:
-                return
+    def _parse(self) -> None:
+        """Parse what was received, in this turn or the next ones, while the application has no message to process."""
+        if self._unparsed and not self._is_parsing and not self.read_paused:
+            self._is_parsing = True
+            self._turns.take(self._parse_slice)
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _parse_slice(self) -> bool:
+        """Parse the next slice; return whether another one may follow."""
+        piece, self._unparsed = bytes(self._unparsed[:_SLICE_BYTES]), self._unparsed[_SLICE_BYTES:]
+        if not self._is_over:
+            super().data_received(piece)
+        if self._is_over:
+            self._unparsed = memoryview(b"")
+        self._is_parsing = bool(self._unparsed) and not self.read_paused
+        if not self._unparsed and not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+        return self._is_parsing
 
     # --- The handshake ---------------------------------------------------------------------------------------
 

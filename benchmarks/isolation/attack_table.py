@@ -164,6 +164,7 @@ _CONNECTIONS: Mapping[str, Attack] = {
     "large_starts": Attack("starts of 4 MB over one socket each", connections.large_starts),
     "frames": Attack("as many frames as the protocol allows", connections.frames, 8),
     "fragments": Attack("frames in pieces of one byte", connections.fragments, 8),
+    "pongs": Attack("answers to pings that nobody sent", connections.pongs, 8),
     "churn": Attack("connections opened and dropped", connections.churn, 8),
     # More than 1,024, the highest descriptors that `select` knows, while the good client's schemas are tried.
     "idle_connections": Attack(

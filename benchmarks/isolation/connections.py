@@ -141,3 +141,13 @@ async def fragments(client: Client) -> None:
         client.note("sent")
         await asyncio.sleep(0)  # sending seldom waits, and so the others would not send, nor the end be noticed
     await opened.close()
+
+
+async def pongs(client: Client) -> None:
+    """Send answers to pings that nobody sent, as fast as they are read."""
+    opened = await client.socket()
+    flood = b"\x8a\x80\0\0\0\0" * 10_000
+    while True:
+        opened.transport.write(flood)
+        client.note("sent")
+        await opened.drain()
