@@ -151,3 +151,4 @@ async def pongs(client: Client) -> None:
         opened.transport.write(flood)
         client.note("sent")
         await opened.drain()
+        await asyncio.sleep(0)  # as above
