@@ -55,7 +55,9 @@ async def _num_missed(opened: ClientConnection, picture: LivePicture) -> int:
 
 
 async def _next(opened: ClientConnection, within_s: float) -> bytes:
-    message = await asyncio.wait_for(opened.recv(), within_s)
+    # Python 3.11's `wait_for` would go on when it is cancelled at the moment that a picture comes.
+    async with asyncio.timeout(within_s):
+        message = await opened.recv()
     assert isinstance(message, bytes)
     return message
 
