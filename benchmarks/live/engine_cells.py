@@ -2,6 +2,8 @@
 
 Each cell decodes a batch, and takes the same number of steps with somebody who watches and with nobody, in turns.
 Times are `time.thread_time()` of `Engine.turn`, as the engine thread calls it; a repeat is the ratio of their sums.
+What a picture takes is also counted: how much longer its step and those after it are than the other steps of the same
+turn, and what it takes to record each step for it.
 
     guide    32 sequences of the embedded model
     s135     32 sequences of that shape, random weights
@@ -12,13 +14,13 @@ from __future__ import annotations
 
 import gc
 import random
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.contract.engine_picture import EnginePicture, Watch
-from app.contract.engine_status import StepReport
 from app.engine.engine import Engine
 from app.engine.execute.interfaces import InFlight, Runner
 from app.engine.schedule.step_plan import StepPlan
@@ -30,6 +32,8 @@ from benchmarks.passing_runner import PassingRunner
 SETTLE = 20  # steps that are not counted
 ORDER = (True, False, False, True)
 """Whether somebody watches, in turns, so that neither a longer text nor a faster machine counts for one side."""
+NUM_AFTER = 3
+"""Steps after one with a picture that it may make slower, since it takes the place of others' data in the caches."""
 NUM_POOL_BLOCKS, POOL_BATCH, STEP_S = 100_000, 256, 0.02
 
 
@@ -47,14 +51,27 @@ class BusyRunner(PassingRunner):
         return self._runner.launch(plan)
 
 
+class Step(NamedTuple):
+    """The processor time of a step, in seconds, and the picture that was made at its end."""
+
+    seconds: float
+    picture: EnginePicture | None
+
+
 @dataclass
 class Found:
-    """What one cell has measured: of each repeat the cost, as a share, and the pictures of all."""
+    """What one cell has measured: of each repeat the cost, as a share, and of all turns that were watched the steps."""
 
     shares: list[float] = field(default_factory=list)
     token_us: list[float] = field(default_factory=list)  # with nobody who watches
-    pictures: list[EnginePicture] = field(default_factory=list)
+    turns: list[list[Step]] = field(default_factory=list)  # that were watched
+    recording_s: list[float] = field(default_factory=list)  # of a step
     watched_s: float = 0.0
+
+    @property
+    def pictures(self) -> list[EnginePicture]:
+        """All that were made."""
+        return [step.picture for turn in self.turns for step in turn if step.picture is not None]
 
     @property
     def picture_ms(self) -> list[float]:
@@ -65,6 +82,30 @@ class Found:
     def rate(self) -> float:
         """Pictures in a second."""
         return len(self.pictures) / self.watched_s if self.watched_s else 0.0
+
+    @property
+    def counted(self) -> float | None:
+        """What pictures and records take, as a share of all that is not theirs; None if that is not known.
+
+        The step with a picture and the NUM_AFTER after it are compared with the median of the turn's other steps.
+        """
+        longer: list[list[float]] = [[] for _ in range(1 + NUM_AFTER)]
+        others_s = records_s = 0.0
+        record_s = statistics.median(self.recording_s) if self.recording_s else 0.0
+        for turn in self.turns:
+            since = num_since(turn)
+            others = [step.seconds for step, number in zip(turn, since, strict=True) if number > NUM_AFTER]
+            if not others:
+                continue
+            usual_s = statistics.median(others)
+            others_s += (usual_s - record_s) * len(turn)
+            records_s += record_s * len(turn)
+            for step, number in zip(turn, since, strict=True):
+                if number <= NUM_AFTER:
+                    longer[number].append(step.seconds - usual_s)
+        if not all(longer):
+            return None
+        return (records_s + sum(map(statistics.median, longer)) * len(longer[0])) / others_s
 
 
 class Cell(NamedTuple):
@@ -101,17 +142,18 @@ def measure(engine: Engine, cell: Cell, repeats: int) -> Found:
     found = Found()
     for number in range(repeats):
         names = start(engine, cell, number)
-        turns(engine, SETTLE)
+        engine.turn([Watch(True)], monotonic())
+        found.recording_s += recorded(engine, cell._replace(num_steps=SETTLE))
         seconds = {True: 0.0, False: 0.0}
         for is_on in ORDER * cell.num_turns:
             engine.turn([Watch(is_on)], monotonic())
             gc.collect()
             wall, began = monotonic(), time.thread_time()
-            reports = turns(engine, cell.num_steps)
+            steps = turns(engine, cell)
             seconds[is_on] += time.thread_time() - began
-            found.watched_s += (monotonic() - wall) * is_on
-            assert all(report.num_decode_tokens == cell.batch for report in reports), "a step was no plain decode"
-            found.pictures += [report.picture for report in reports if report.picture is not None]
+            if is_on:
+                found.watched_s += monotonic() - wall
+                found.turns.append(steps)
         engine.turn([Watch(False)], monotonic())
         num_tokens = len(ORDER) // 2 * cell.num_turns * cell.num_steps * cell.batch
         found.shares.append(seconds[True] / seconds[False] - 1)
@@ -136,6 +178,38 @@ def start(engine: Engine, cell: Cell, number: int) -> list[str]:
     return names
 
 
-def turns(engine: Engine, count: int) -> list[StepReport]:
-    """Take steps as the engine thread does."""
-    return [engine.turn((), monotonic()) for _ in range(count)]
+def turns(engine: Engine, cell: Cell) -> list[Step]:
+    """Take the steps of a turn as the engine thread does."""
+    steps = []
+    for _ in range(cell.num_steps):
+        began = time.thread_time()
+        report = engine.turn((), monotonic())
+        steps.append(Step(time.thread_time() - began, report.picture))
+        assert report.num_decode_tokens == cell.batch, "a step was no plain decode"
+    return steps
+
+
+def recorded(engine: Engine, cell: Cell) -> list[float]:
+    """Take steps with somebody who watches; return the processor time that recording each for the next picture took."""
+    view, found = engine.view, list[float]()
+    assert view is not None
+    record = view.take_step
+
+    def timed(*step: Any) -> None:
+        began = time.thread_time()
+        record(*step)
+        found.append(time.thread_time() - began)
+
+    view.take_step = timed  # type: ignore[method-assign, assignment]
+    turns(engine, cell)
+    view.take_step = record  # type: ignore[method-assign]
+    return found
+
+
+def num_since(turn: list[Step]) -> list[int]:
+    """Return for each step of a turn how many steps came since the last one with a picture; many before the first."""
+    found, number = [], len(turn) + NUM_AFTER
+    for step in turn:
+        number = 0 if step.picture is not None else number + 1
+        found.append(number)
+    return found

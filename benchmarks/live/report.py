@@ -32,9 +32,16 @@ JUDGED = {WATCHER: (BOTH, MESSAGE), WATCHERS: (ENGINE, MESSAGE), STALLED: (BOTH,
 
 def engine_table(found: Mapping[str, Found], terminal: Terminal) -> list[str]:
     """Return the figures of each cell, a line for each."""
-    head = ["", "more, %", "a token, unwatched, µs", "a picture, ms", "pictures a second"]
+    head = ["", "more, %", "counted, %", "a token, unwatched, µs", "a picture, ms", "pictures a second"]
     rows = [
-        [name, _percent(one.shares), spread(one.token_us), spread(one.picture_ms), f"{one.rate:.1f}"]
+        [
+            name,
+            _percent(one.shares),
+            _counted(one.counted),
+            spread(one.token_us),
+            spread(one.picture_ms),
+            f"{one.rate:.1f}",
+        ]
         for name, one in found.items()
     ]
     return table(terminal, head, rows)
@@ -81,6 +88,7 @@ def engine_json(found: Found, verdict: Verdict) -> dict[str, Any]:
     """Return the figures of a cell."""
     return {
         "more": found.shares,
+        "counted": found.counted,
         "token_us": found.token_us,
         "picture_ms": statistics.median(found.picture_ms) if found.pictures else None,
         "pictures_per_second": found.rate,
@@ -120,7 +128,7 @@ def _row(name: str, found: Served, costs: UnitCosts) -> list[str]:
     return [
         name,
         *(str(MedianInterval.of([100 * pair.more(*threads) for pair in found.pairs])) for threads in THREADS.values()),
-        "-" if share is None else number(100 * share),
+        _counted(share),
         spread(found.token_us),
         str(MedianInterval.of([pair.message_ms for pair in found.pairs])) if reads else "-",
         spread(found.encoding_ms),
@@ -132,3 +140,7 @@ def _row(name: str, found: Served, costs: UnitCosts) -> list[str]:
 
 def _percent(shares: list[float]) -> str:
     return spread([100 * share for share in shares])
+
+
+def _counted(share: float | None) -> str:
+    return "-" if share is None else number(100 * share)

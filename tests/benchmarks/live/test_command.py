@@ -16,7 +16,7 @@ COSTS = UnitCosts(0.2, {WATCHER: 0.3})
 
 
 def found(share: float) -> Found:
-    return Found([share, share, -share], [10.0], [], 1.0)
+    return Found(shares=[share, share, -share], token_us=[10.0], watched_s=1.0)
 
 
 def beside(share: float) -> dict[str, Served]:

@@ -2,10 +2,12 @@
 
 import time
 
+import pytest
+
 from app import LLM
 from benchmarks.idle_engine import IdleEngine
 from benchmarks.live import engine_cells
-from benchmarks.live.engine_cells import BusyRunner, Cell, measure, start, turns
+from benchmarks.live.engine_cells import BusyRunner, Cell, Found, Step, measure, start, turns
 
 
 def open_guide():
@@ -17,6 +19,7 @@ def test_a_cell_is_measured_with_new_sequences_in_each_repeat(monkeypatch):
     engine = open_guide()
     found = measure(engine, Cell(open_guide, batch=2, num_prompt=8, num_steps=3, num_turns=1), repeats=2)
     assert len(found.shares) == len(found.token_us) == 2 and min(found.token_us) > 0
+    assert len(found.turns) == 4 and min(found.recording_s) > 0
     assert found.watched_s > 0 and all(len(picture.groups) == 2 for picture in found.pictures)
     assert engine.view is None and not engine.has_ready_work
 
@@ -27,5 +30,16 @@ def test_the_model_of_the_large_pool_keeps_its_thread_busy():
     start(idle.engine, Cell(lambda: idle.engine, batch=2, num_prompt=32, num_steps=1), 0)
     assert runner.seconds == engine_cells.STEP_S
     began = time.thread_time()
-    assert [report.num_decode_tokens for report in turns(idle.engine, 2)] == [2, 2]
+    turns(idle.engine, Cell(lambda: idle.engine, batch=2, num_prompt=32, num_steps=2))
     assert time.thread_time() - began >= 2 * engine_cells.STEP_S
+
+
+def test_what_pictures_take_is_counted_by_the_steps_around_them():
+    """A picture takes 4 and makes the next step 1 longer, in a hundred steps of 10, one of which is recording."""
+    picture = object()
+    turn = [Step(10.0, None)] * 40 + [Step(14.0, picture), Step(11.0, None)] + [Step(10.0, None)] * 58
+    assert Found(turns=[turn], recording_s=[1.0]).counted == pytest.approx((100 * 1 + 4 + 1) / (100 * 9))
+
+
+def test_without_a_picture_nothing_is_counted():
+    assert Found(turns=[[Step(10.0, None)] * 3], recording_s=[1.0]).counted is None
