@@ -90,7 +90,7 @@ def engine_json(found: Found, verdict: Verdict) -> dict[str, Any]:
         "more": found.shares,
         "counted": found.counted,
         "token_us": found.token_us,
-        "picture_ms": statistics.median(found.picture_ms) if found.pictures else None,
+        "picture_ms": statistics.median(found.picture_ms) if found.picture_ms else None,
         "pictures_per_second": found.rate,
         "is_met": verdict.is_met,
     }
