@@ -1,9 +1,12 @@
 """A plugin of pytest that prints the files whose tests cost most: `pytest -p tests.slowest_files`.
 
 Files are ordered by their processor time, which depends little on what else the machine does: that of the process that
-runs the tests, and of the processes that it started and waited for, but not of those that `tests.server.forker` forks.
-What is kept to the end of all tests, as the browser is, has a line of its own: it is no cost of the file that happens
-to be the last.
+runs the tests, and of the processes that it started and waited for, but not of those that nobody waits for, as parts of
+browsers, and those that `tests.server.forker` forks. What is kept to the end of all tests, as the browser is, has a
+line of its own: it is no cost of the file that happens to be the last.
+
+Below the sum stands the processor time of the whole machine since the start. It has the processes in it that nobody
+waits for, what finds the tests, and whatever else ran.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 NUM_FILES = 10
 KEPT = "what is kept to the end"
+STAT = Path("/proc/stat")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +38,14 @@ def used_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+def machine_s() -> float:
+    """Return the processor time of all processes since the machine has started; 0 where the system does not tell."""
+    if not STAT.exists():
+        return 0.0
+    user, nice, system, _idle, _disk, irq, softirq = map(int, STAT.read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 class SlowestFiles:
     """The seconds of the tests of each file, with what is set up before and torn down after them."""
 
@@ -42,6 +55,7 @@ class SlowestFiles:
         self.processor_s: Counter[str] = Counter()
         self.wall_s: Counter[str] = Counter()
         self.end_s = 0.0
+        self.machine_s = machine_s()
 
     def begin(self) -> None:
         """Count from here."""
@@ -76,9 +90,10 @@ class SlowestFiles:
         self.wall_s[name] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the files that cost most, and the sum of all."""
+        """Print the files that cost most, the sum of all, and that of the machine."""
         terminalreporter.section(f"slowest of {len(self.processor_s)} files")
         costs = [(name, seconds, self.wall_s[name]) for name, seconds in self.processor_s.most_common(NUM_FILES)]
         costs += [(KEPT, self.end_s, 0.0), ("all files", self.processor_s.total() + self.end_s, self.wall_s.total())]
         for name, processor_s, wall_s in costs:
             terminalreporter.write_line(f"{processor_s:8.1f} s of processor time, {wall_s:8.1f} s of wall time  {name}")
+        terminalreporter.write_line(f"{machine_s() - self.machine_s:8.1f} s of processor time of the whole machine")

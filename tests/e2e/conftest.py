@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.e2e.browsing import TIMEOUT_MS, PageWatch, new_page
+from tests.e2e.browsing import MOVING, STILL, TIMEOUT_MS, PageWatch, new_page
 from tests.e2e.kept_page import KeptPage
 from tests.e2e.scripted import STATIC, ScriptedServer
 from tests.e2e.shots import Shots
@@ -65,11 +65,15 @@ async def kept(browser: Browser) -> AsyncIterator[KeptPage]:
 async def page(
     request: pytest.FixtureRequest, browser: Browser, server: ScriptedServer, kept: KeptPage
 ) -> AsyncIterator[Page]:
-    """A desktop page, which is checked at the end. The test opens the address."""
+    """A desktop page, which is checked at the end. The test opens the address.
+
+    It moves what it shows in tests with the mark `motion` only.
+    """
+    motion = MOVING if request.node.get_closest_marker("motion") else STILL
     if request.node.get_closest_marker("own_page"):
-        context, page = await new_page(browser)
+        context, page = await new_page(browser, reduced_motion=motion)
     else:
-        page = await kept.open()
+        page = await kept.open(motion)
         context = None
     watch = PageWatch(page)
     yield page

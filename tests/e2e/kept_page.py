@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from playwright.async_api import Browser, BrowserContext, CDPSession, Error, Page
 
-from tests.e2e.browsing import DESKTOP, new_page
+from tests.e2e.browsing import DESKTOP, STILL, new_page
 
 STAYING = ("add_init_script", "emulate_media", "expose_binding", "expose_function", "route", "route_web_socket")
 """What a page or its context cannot be rid of again."""
@@ -36,15 +36,17 @@ class KeptPage:
         self._page: Page
         self._session: CDPSession
 
-    async def open(self) -> Page:
-        """Return the page, which is as empty as a new one."""
+    async def open(self, motion: str = STILL) -> Page:
+        """Return the page, which is as empty as a new one, and moves what it shows or does not."""
         if self._context is None:
             self._context, self._page = await new_page(self._browser)
             self._session = await self._context.new_cdp_session(self._page)
+            self._emulate_media = self._page.emulate_media
             for name in STAYING:
                 setattr(self._page, name, refusal(name))
             for name in STAYING_OF_CONTEXTS:
                 setattr(self._context, name, refusal(name))
+        await self._emulate_media(reduced_motion=motion)
         return self._page
 
     async def empty(self, url: str) -> None:

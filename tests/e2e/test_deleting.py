@@ -119,6 +119,7 @@ async def test_an_answer_that_another_tab_writes_is_not_deleted(page: Page, serv
     await writer.close()
 
 
+@pytest.mark.motion
 async def test_a_long_pasted_text_is_folded(page: Page, server: ScriptedServer) -> None:
     text = "\n".join(f"line {number} of a log" for number in range(200))
     stream = await begin(page, server, text)

@@ -5,7 +5,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.api.serving import until
 from tests.cases import long
-from tests.e2e.browsing import ask, begin, last_answer, new_page
+from tests.e2e.browsing import MOVING, ask, begin, last_answer, new_page
 from tests.e2e.scripted import WINDOW, ScriptedServer
 from tests.e2e.shots import Shots
 
@@ -214,7 +214,7 @@ async def test_every_state_fits_the_window(
     browser: Browser, server: ScriptedServer, shots: Shots, scheme: str, size: str
 ) -> None:
     viewport = {"width": 1280, "height": 800} if size == "desktop" else {"width": 360, "height": 740}
-    context, page = await new_page(browser, viewport=viewport, color_scheme=scheme)
+    context, page = await new_page(browser, viewport=viewport, color_scheme=scheme, reduced_motion=MOVING)
     standing = last_answer(page).locator(".standing")
 
     async def shoot(view: str) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, new_page, until_at_end, until_true
+from tests.e2e.browsing import MOVING, ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer, Stream
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.motion]
 
 # 1,500 words in 30 paragraphs: an answer several windows high.
 LONG = "\n\n".join(" ".join(f"word{number}" for number in range(start, start + 50)) for start in range(1, 1501, 50))
@@ -245,7 +245,9 @@ async def test_the_button_and_a_new_question_scroll_to_the_end(page: Page, serve
 async def test_the_welcome_view_starts_at_its_heading(
     browser: Browser, server: ScriptedServer, width: int, height: int, scale: int
 ) -> None:
-    context, page = await new_page(browser, viewport={"width": width, "height": height}, device_scale_factor=scale)
+    context, page = await new_page(
+        browser, viewport={"width": width, "height": height}, device_scale_factor=scale, reduced_motion=MOVING
+    )
     heading = page.get_by_role("heading", name="What would you like to know?")
     await page.goto(server.url)
     await expect(page.get_by_role("button", name="What is Quire?")).to_be_attached()

@@ -14,7 +14,7 @@ from tests.e2e.drawn_map import until_drawn
 from tests.e2e.live_messages import CACHED, FENCED, FREE, PINNED, SHARED, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.motion]
 
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # Whether a point of the first row is veiled, since its cell is not of the request that is lit.

@@ -10,7 +10,7 @@ from tests.e2e.live_messages import CACHED, FREE, NAMES, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_live import expect_cells, one_answer, watch
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.motion]
 
 LONG = "\n\n".join(f"Paragraph {number} of an answer that fills the window." for number in range(60))
 

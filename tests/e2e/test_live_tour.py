@@ -13,14 +13,14 @@ from app.client.live_picture import LivePicture
 from app.contract.live_state import LIVE_PROTOCOL
 from tests.cases import long
 from tests.e2e.axe import violations
-from tests.e2e.browsing import TIMEOUT_MS, PageWatch, ask, last_answer, new_page, until_true
+from tests.e2e.browsing import MOVING, TIMEOUT_MS, PageWatch, ask, last_answer, new_page, until_true
 from tests.e2e.live_messages import MadeUpEngine
 from tests.e2e.real_server import KEY, RunningServer, running, unlock
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.shots import Shots
 from tools.live_recording import events_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.motion]
 
 FULL_POOL = "A full pool"
 INSTRUCTION = "You explain how servers of language models work, in plain words and with examples. " * 4
@@ -104,7 +104,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
     if model == smollm2.NAME and not smollm2.is_there():
         pytest.skip("there is no real model; run `make real-model`")
     async with running(model, "--num-kv-blocks", "200") as server:
-        context, page = await new_page(browser)
+        context, page = await new_page(browser, reduced_motion=MOVING)
         watch = PageWatch(page)
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
@@ -130,7 +130,7 @@ async def test_the_tour_runs_to_its_end(browser: Browser, model: str) -> None:
 
 async def test_a_small_pool_is_filled_until_a_request_loses_its_blocks(browser: Browser, shots: Shots) -> None:
     async with running("--num-kv-blocks", "48") as server:
-        context, page = await new_page(browser)
+        context, page = await new_page(browser, reduced_motion=MOVING)
         watch = PageWatch(page)
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
@@ -195,7 +195,7 @@ LANES_ARE_SEEN = """(lanes) => {
 
 async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Browser) -> None:
     async with running() as server:
-        context, page = await new_page(browser)
+        context, page = await new_page(browser, reduced_motion=MOVING)
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
         await go_to(tour, "Shared blocks")
@@ -210,7 +210,7 @@ async def test_blocks_are_shared_and_found_again_as_the_tour_says(browser: Brows
         await expect(tour.get_by_role("button", name="Show it", exact=True)).to_be_visible()
         await context.close()
     async with running() as server:  # its cache is empty
-        context, page = await new_page(browser)
+        context, page = await new_page(browser, reduced_motion=MOVING)
         await unlock(page, f"{server.url}/#live")
         tour = await begin(page)
         await go_to(tour, "The second turn")
@@ -344,7 +344,7 @@ async def test_an_answer_of_a_real_model_is_seen_being_written(browser: Browser,
     if not smollm2.is_there():
         pytest.skip("there is no real model; run `make real-model`")
     async with running("smollm2", "--num-kv-blocks", "240") as server:
-        context, page = await new_page(browser, viewport={"width": 1280, "height": 900})
+        context, page = await new_page(browser, viewport={"width": 1280, "height": 900}, reduced_motion=MOVING)
         watch = PageWatch(page)
         await unlock(page, f"{server.url}/#live")
         async with connect_client(server.url, KEY) as client:

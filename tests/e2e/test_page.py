@@ -340,6 +340,7 @@ async def test_a_revoked_key_is_requested_again(page: Page, server: ScriptedServ
     await expect(page.locator(".question p")).to_have_text("Still there?")
 
 
+@pytest.mark.motion
 async def test_the_log_follows_the_answer_unless_scrolled_up(page: Page, server: ScriptedServer) -> None:
     stream = await begin(page, server)
     distance = "log => log.scrollHeight - log.scrollTop - log.clientHeight"

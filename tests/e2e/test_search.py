@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.browsing import PageWatch, ask, begin, last_answer, new_page, until_at_end, until_true
+from tests.e2e.browsing import MOVING, PageWatch, ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_conversations import choose, converse, entries, import_file, open_list
 from tests.e2e.test_typing import PHONE
@@ -49,7 +49,7 @@ async def make_hay(page: Page, server: ScriptedServer) -> None:
 async def test_a_hit_is_shown_in_a_line_and_leads_to_its_place(
     browser: Browser, server: ScriptedServer, options: dict[str, object]
 ) -> None:
-    context, page = await new_page(browser, **options)
+    context, page = await new_page(browser, **options, reduced_motion=MOVING)
     watch = PageWatch(page)
     await make_hay(page, server)
     await search(page, "Needle here")
@@ -87,6 +87,7 @@ async def test_enter_opens_the_first_hit_and_arrow_keys_go_to_the_others(page: P
     await expect(page.get_by_label("Search conversations")).to_be_focused()
 
 
+@pytest.mark.motion
 async def test_a_conversation_that_is_shown_again_is_shown_from_its_end(page: Page, server: ScriptedServer) -> None:
     await make_hay(page, server)
     await search(page, "needle")

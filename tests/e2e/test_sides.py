@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.e2e.axe import violations
-from tests.e2e.browsing import PageWatch, ask, last_answer, new_page, until_last
+from tests.e2e.browsing import MOVING, PageWatch, ask, last_answer, new_page, until_last
 from tests.e2e.scripted import ScriptedServer, Stream
 from tests.e2e.test_typing import PHONE
 
@@ -143,7 +143,7 @@ async def test_one_of_them_is_deleted_and_put_back(page: Page, server: ScriptedS
 
 
 async def test_on_a_phone_they_are_moved_sideways(browser: Browser, server: ScriptedServer) -> None:
-    context, page = await new_page(browser, **PHONE)
+    context, page = await new_page(browser, **PHONE, reduced_motion=MOVING)
     watch = PageWatch(page)
     await answer(page, await begin(page, server))
     await expect(sides(page).last).not_to_be_in_viewport(ratio=0.5)

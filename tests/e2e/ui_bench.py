@@ -19,7 +19,7 @@ from typing import Any
 
 from playwright.async_api import Browser, CDPSession, Page, async_playwright, expect
 
-from tests.e2e.browsing import TIMEOUT_MS, ask, last_answer, new_page
+from tests.e2e.browsing import MOVING, TIMEOUT_MS, ask, last_answer, new_page
 from tests.e2e.conftest import chromium
 from tests.e2e.live_messages import FREE, USED, MadeUpEngine
 from tests.e2e.scripted import ScriptedServer, Stream
@@ -235,7 +235,7 @@ async def run(browser: Browser, names: Sequence[str], minutes: float) -> bool:
     results = []
     for name in names:
         async with ScriptedServer().running() as server:
-            context, page = await new_page(browser)
+            context, page = await new_page(browser, reduced_motion=MOVING)
             results.append(await PARTS[name](page, server, minutes))
             await context.close()
     return all(results)
