@@ -162,6 +162,21 @@ def check_charged(engine: Engine) -> None:
     assert cache.is_barred("charged") and not cache.is_barred("account 1")
 
 
+def test_a_grammar_that_keeps_the_interpreters_lock_ends_one_process(engine: Engine):
+    """All others' masks wait for each: its sequence was the only one at work, so it is not tried again."""
+    made, cache = Company(engine).made, engine.grammars
+    answer_all(engine, [made.request("good", PROMPT, WANTED[1], max_tokens=4)])
+    sets = "".join(f' | p::set_bit({bit}) "{chr(97 + bit)}" %if bit_clear({bit})' for bit in range(14))
+    wanted = {"grammar": f'start: <[0-255]> q\nq: p::0 | "stuck"\np::_: ""{sets}'}
+    before, run = cache.num_processes, Run(engine)
+    run.add(replace(made.request("stuck", PROMPT, wanted, max_tokens=8), account="stuck"))
+    run.finish()
+    end = run.end("stuck")
+    assert isinstance(end, RequestFailed) and TOO_COSTLY[1:] in end.error.message
+    assert cache.num_processes - before == 1, "the one for all others"
+    check_nothing_is_held(engine)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_process_that_somebody_ends_costs_no_token(engine: Engine, alone: dict, seed: int):
     """At many moments, while none is suspected: else one that is worked on both times would seem to blame."""

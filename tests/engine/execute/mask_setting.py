@@ -16,6 +16,7 @@ from app.engine.schedule.row_sampling import RowSampling
 from app.engine.schedule.step_plan import Chunk, Chunks, RowStart, SampleRow, StepPlan
 from app.text.grammar.cache import GrammarCache
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_memory import SIGNAL
 from app.text.grammar.children.mask_messages import MAX_AHEAD, Setup, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.grammar_entries import Rejection
@@ -104,9 +105,10 @@ class Setting:
         """What the process knows a sequence by."""
         return self.masks._remote._sequences[sequence_id].number
 
-    def note(self, culprit: int = 0, *suspects: int) -> None:
-        """Note who is worked on, as the process does."""
+    def note(self, culprit: int = 0, *suspects: int, end: int = 0) -> None:
+        """Note who is worked on, as the process does, and the signal that ends it."""
         assert self.workers.memory is not None
+        self.workers.memory.notes[SIGNAL] = end
         self.workers.memory.notes[0] = culprit
         for index, number in enumerate(suspects, 1):
             self.workers.memory.notes[index] = number
@@ -134,5 +136,15 @@ def silent(setting: Setting, kind: str) -> Play:
         process.answer(msgspec.structs.replace(turn, **{kind: ()}))
         if getattr(turn, kind):
             setting.now += 1.0
+
+    return play
+
+
+def holding(numbers: set[int]) -> Play:
+    """A process that finds no masks of some sequences."""
+
+    def play(process: ScriptedProcess, turn: Turn) -> None:
+        process.holds |= numbers
+        process.answer(turn)
 
     return play

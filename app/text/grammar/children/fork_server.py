@@ -4,7 +4,8 @@ the one that finds masks (see mask_worker).
 It has one thread, no torch and no grammar, so that a fork is cheap and safe: a forked process has a copy of all memory,
 but of the threads only the one that has forked. The server starts it before the first grammar, and says through a
 socket what to fork; with each order comes one end of another socket, for the new process. The end of a trial follows
-as the last line on its socket. When the server ends, the first socket does too, and then this process and all others.
+as the last line on its socket, and how the process that finds masks has ended stands in its memory before its socket
+ends. When the server ends, the first socket does too, and then this process and all others.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from app.contract.errors import UnsupportedParameter
 from app.contract.grammar import Grammar, GrammarKind
 from app.runtime.clock import monotonic
 from app.runtime.process_limits import limit_process
+from app.text.grammar.children.mask_memory import note_signal
 from app.text.grammar.children.mask_worker import MaskWorker
 from app.text.grammar.children.trial import FAULT, NO_MEMORY, Ended, GrammarLimits, encode_grammar, run_trial
 from app.text.grammar.vocabulary import GrammarVocabulary, all_tokens
@@ -49,11 +51,21 @@ READY = b"\n"
 
 
 class _Child(NamedTuple):
-    """A process that was forked: the socket that its end is told on, if anywhere, and when it must have ended."""
+    """A process that was forked: its end of the socket, kept open until its end is told, and when it must have ended.
 
-    connection: socket.socket | None
+    The end of the process that finds masks is told in its `memory`; no other one has any.
+    """
+
+    connection: socket.socket
+    memory: int | None
     deadline: float
     is_short: bool
+
+    def close(self) -> None:
+        """Close what is kept open."""
+        self.connection.close()
+        if self.memory is not None:
+            os.close(self.memory)
 
 
 class ForkServer:
@@ -98,14 +110,15 @@ class ForkServer:
             reason = error.strerror or str(error)
         if pid == 0:
             self._become(order, descriptors)
-        connection = None if order == MASKS else socket.socket(fileno=descriptors.pop(0))
+        memory = descriptors[1] if order == MASKS else None
+        deadline = monotonic() + self._limits.wall_s if memory is None else inf
+        child = _Child(socket.socket(fileno=descriptors[0]), memory, deadline, order == SHORT_TRIAL)
         if pid is not None:
-            deadline = inf if connection is None else monotonic() + self._limits.wall_s
-            self._children[pid] = _Child(connection, deadline, order == SHORT_TRIAL)
-        elif connection is not None:
-            self._refuse(connection, reason)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            self._children[pid] = child
+        elif memory is None:
+            self._refuse(child.connection, reason)
+        else:
+            child.close()
         return True
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
@@ -121,8 +134,7 @@ class ForkServer:
         try:
             self._control.close()
             for other in self._children.values():
-                if other.connection is not None:
-                    other.connection.close()
+                other.close()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             connection = socket.socket(fileno=descriptors[0])
@@ -163,11 +175,14 @@ class ForkServer:
                 code, cpu_s = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
                 num_bytes = max(0, usage.ru_maxrss * RSS_UNIT - self._idle_bytes - NOISE_BYTES)
                 child = self._children.pop(pid)
-                if child.connection is not None:
-                    needs_longer = self._limits.has_time_left(code, is_short=child.is_short)
-                    is_late = pid in late
-                    limit = None if needs_longer else self._limits.reached(code, is_late=is_late, num_bytes=num_bytes)
-                    self._tell(child.connection, Ended(code, cpu_s, num_bytes, limit, needs_longer))
+                if child.memory is not None:
+                    note_signal(child.memory, max(0, -code))
+                    child.close()  # not before: whoever reads the end of the socket reads the note then
+                    continue
+                needs_longer = self._limits.has_time_left(code, is_short=child.is_short)
+                is_late = pid in late
+                limit = None if needs_longer else self._limits.reached(code, is_late=is_late, num_bytes=num_bytes)
+                self._tell(child.connection, Ended(code, cpu_s, num_bytes, limit, needs_longer))
 
     def _tell(self, connection: socket.socket, ended: Ended) -> None:
         with suppress(OSError), connection:  # who has asked may be gone

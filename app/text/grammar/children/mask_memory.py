@@ -5,12 +5,19 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import tempfile
+from contextlib import suppress
 
 NUM_NOTES = 64
-NOTES_BYTES = 8 * NUM_NOTES
-"""The notes come first, 64-bit numbers. The first one is the sequence that has taken too long; each of the others is
-that of a thread: the sequence that it works on. 0 is none."""
+NOTE_BYTES = 8
+NOTES_BYTES = NOTE_BYTES * NUM_NOTES
+"""The notes come first, 64-bit numbers, 0 without any: that of the sequence that has taken too long, those of threads,
+which say what each works on, and the last one, of the signal that has ended the process."""
+CULPRIT, MAIN, COMPILERS, WATCHER, SIGNAL = 0, 1, {2: False, 3: True}, NUM_NOTES - 2, NUM_NOTES - 1
+"""Notes by their index, and which thread compiles what takes long; mask threads follow behind those that compile."""
+NO_SEQUENCE = 2**64 - 1
+"""The note of a thread that works, but for no sequence."""
 
 
 class MaskMemory:
@@ -49,6 +56,12 @@ class MaskMemory:
     def allow(self, region: int, token_id: int) -> None:
         """Allow one more token."""
         self.words[self.num_words * region + (token_id >> 5)] |= 1 << (token_id & 31)
+
+
+def note_signal(descriptor: int, number: int) -> None:
+    """Note in shared memory which signal has ended the process that wrote its masks. Maps nothing, and never fails."""
+    with suppress(OSError):
+        os.pwrite(descriptor, number.to_bytes(NOTE_BYTES, sys.byteorder), NOTE_BYTES * SIGNAL)
 
 
 def new_memory_file(num_bytes: int) -> int:

@@ -25,7 +25,7 @@ from app.contract.errors import InvalidValue
 from app.runtime.process_limits import limit_memory
 from app.text.grammar.children.kept_grammars import KeptGrammars
 from app.text.grammar.children.mask_jobs import Jobs
-from app.text.grammar.children.mask_memory import MaskMemory
+from app.text.grammar.children.mask_memory import COMPILERS, MAIN, NO_SEQUENCE, WATCHER, MaskMemory
 from app.text.grammar.children.mask_messages import (
     MAX_AHEAD,
     READ_BYTES,
@@ -35,6 +35,7 @@ from app.text.grammar.children.mask_messages import (
     Ready,
     Reply,
     Setup,
+    Start,
     Take,
     Took,
     Turn,
@@ -56,7 +57,6 @@ SLOW_S = 0.001
 IDLE_S = 0.5
 REPORT_S = 0.002
 """Masks are told together where they are all found within this time."""
-MAIN, COMPILERS = 1, {2: False, 3: True}  # notes, and which thread compiles what takes long; mask threads follow
 
 
 class MaskWorker:
@@ -94,28 +94,38 @@ class MaskWorker:
             if index not in COMPILERS:
                 self._times.add(index, thread)
             thread.start()
-        threading.Thread(target=self._guarded, args=(self._watch, 0), daemon=True).start()
+        threading.Thread(target=self._guarded, args=(self._watch, WATCHER), daemon=True).start()
         turns = Messages(Turn)
         while data := self._steps.recv(READ_BYTES):
-            self._times.arm()
-            for turn in turns.feed(data):
+            self._times.note(MAIN, NO_SEQUENCE)
+            found = turns.feed(data)
+            for turn in found:
                 self._take_turn(turn)
+            self._times.note(MAIN, 0)
 
     # --- Main thread ----------------------------------------------------------------------------------------------
 
     def _take_turn(self, turn: Turn) -> None:
-        for sequence_id in turn.ends:
-            if (row := self._rows.pop(sequence_id, None)) is not None:
-                row.is_ended = True
-        for start in turn.starts:
-            assert start.constraint.grammar is not None
-            lexer = self._grammars.lexer(start.constraint.grammar)
-            row = self._rows[start.sequence_id] = Row(start, lexer, self._find)
+        self._times.note(MAIN, NO_SEQUENCE)  # to free what sequences and their grammars leave may take long
+        self._forget(turn.ends)
+        rows = [self._new(start) for start in turn.starts]
+        self._times.note(MAIN, 0)  # before others work on one: each could be the only one at work
+        for row in rows:
             self._jobs.begin(row)
         if turn.takes:
             self._take_all(turn.takes)
         for draft in turn.drafts:
             self._jobs.put([self._rows[draft.sequence_id]], partial(self._draft, draft))
+
+    def _forget(self, sequence_ids: Sequence[int]) -> None:
+        for sequence_id in sequence_ids:
+            if (row := self._rows.pop(sequence_id, None)) is not None:
+                row.is_ended = True
+
+    def _new(self, start: Start) -> Row:
+        assert start.constraint.grammar is not None
+        row = self._rows[start.sequence_id] = Row(start, self._grammars.lexer(start.constraint.grammar), self._find)
+        return row
 
     def _take_all(self, takes: Sequence[Take]) -> None:
         """Let sequences take tokens, and say what became of that; find their next masks, or let threads do that.
@@ -150,7 +160,9 @@ class MaskWorker:
         if not is_quick:
             self._jobs.put(going_on, self._find)
         for row, job in again:
+            self._times.note(MAIN, NO_SEQUENCE)  # it may free a lexer
             self._jobs.begin_again(row, job, self._other_lexer(row))
+            self._times.note(MAIN, 0)
 
     def _take(self, row: Row, take: Take) -> Took | None:
         """Let a sequence take tokens up to its end or a failure; None where it must begin again first."""
@@ -182,21 +194,22 @@ class MaskWorker:
 
     def _work(self, index: int) -> None:
         while True:  # without a name for a sequence: the last one would keep its grammar, of megabytes, until the next
-            self._do(index, *self._jobs.take())
+            has_no_more = self._do(index, *self._jobs.take())
+            self._times.note(index, 0)
+            with self._sending:
+                if has_no_more or time.perf_counter() - self._began > REPORT_S:
+                    self._tell()
 
-    def _do(self, index: int, row: Row, job: Job) -> None:
+    def _do(self, index: int, row: Row, job: Job) -> bool:
+        """Do a job; return whether no other one can be begun."""
         began = time.thread_time()
         self._times.note(index, row.start.sequence_id)
         rest = job(row)
-        self._times.note(index, 0)
+        self._times.note(index, NO_SEQUENCE)  # until all is freed that is left, which may be others'
         seconds = time.thread_time() - began
         if rest is None:
-            has_no_more = self._jobs.end(row, seconds)
-        else:
-            has_no_more = self._jobs.end_to_begin_again(row, rest, self._other_lexer(row), seconds)
-        with self._sending:
-            if has_no_more or time.perf_counter() - self._began > REPORT_S:
-                self._tell()
+            return self._jobs.end(row, seconds)
+        return self._jobs.end_to_begin_again(row, rest, self._other_lexer(row), seconds)
 
     def _begin(self, row: Row) -> Job | None:
         """Let a sequence take the tokens that it has; it fails if its grammar was refused."""
@@ -288,10 +301,10 @@ class MaskWorker:
             self._compile_for_all(index, *self._jobs.next_to_compile(is_long=COMPILERS[index]))
 
     def _compile_for_all(self, index: int, lexer: SharedLexer, row: Row) -> None:
-        self._memory.notes[index] = row.start.sequence_id
+        self._times.note(index, row.start.sequence_id)
         began = time.thread_time()
         compiled = self._compile(lexer, row)
-        self._memory.notes[index] = 0
+        self._times.note(index, 0)
         self._jobs.end_compiling(lexer, compiled, row, time.thread_time() - began)
 
     def _compile(self, lexer: SharedLexer, row: Row) -> CompiledGrammar | str:
@@ -365,13 +378,15 @@ class MaskWorker:
     def _is_working(self) -> bool:
         return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0
 
-    def _watch(self, _: int) -> None:
+    def _watch(self, index: int) -> None:
         while True:
             if not self._is_working:
                 self._times.forget()
                 self._jobs.begun.wait(IDLE_S)
             self._times.arm()
+            self._times.note(index, NO_SEQUENCE)
             self._grammars.shrink()
+            self._times.note(index, 0)
             time.sleep(TICK_S)
             self._jobs.share()
             with self._sending:

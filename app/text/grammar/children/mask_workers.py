@@ -15,6 +15,7 @@ from app.text.grammar.children.fork_client import ForkClient
 from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
 from app.text.grammar.children.mask_messages import READ_BYTES, Messages, Reply, Setup, Turn, encode
 from app.text.grammar.children.shortage import Shortage
+from app.text.grammar.children.work_times import culprit_of, suspects_of
 
 
 @dataclass(slots=True, eq=False)
@@ -107,8 +108,8 @@ class MaskWorkers:
             if self._link is not link:
                 return
             assert self.memory is not None
-            link.culprit, *notes = self.memory.notes
-            link.suspects = frozenset(note for note in notes if note)
+            notes = self.memory.notes.tolist()
+            link.culprit, link.suspects = culprit_of(notes), suspects_of(notes)
             link.close()
             self._link = None
 

@@ -17,6 +17,7 @@ from app.contract.grammar import Grammar, GrammarKind
 from app.text.entry.frontend import placeholder_tokenizer
 from app.text.grammar.children import fork_client
 from app.text.grammar.children.fork_server import greeting
+from app.text.grammar.children.mask_memory import NOTES_BYTES, SIGNAL, MaskMemory, new_memory_file
 from app.text.grammar.children.trial import GrammarLimits, Verdict, encode_grammar
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.grammar_sources import lark
@@ -100,6 +101,46 @@ def test_a_trial_that_somebody_else_has_ended_has_no_verdict_and_no_limit():
         os.kill(forked_by(client)[0], signal.SIGKILL)
         verdict, ended = received(connection)
         assert verdict is None and ended.status == -signal.SIGKILL and ended.limit is None
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGPROF, None])
+def test_the_signal_that_ends_the_process_of_masks_is_noted_before_its_socket_ends(end: signal.Signals | None):
+    """Although other processes began while it ran, and run on; nothing of it is left."""
+    descriptor = new_memory_file(NOTES_BYTES)
+    memory = MaskMemory(descriptor, 0, 0)
+    with forking(PLENTY) as client:
+        tried(client, SCHEMA)
+        wait_for(lambda: not forked_by(client))
+        before = os.listdir(f"/proc/{client.pid}/fd")
+        with client.fork_masks(descriptor) as steps, client.fork() as trial:
+            wait_for(lambda: len(forked_by(client)) == 2)
+            pid, other = forked_by(client)
+            trial.sendall(encode_grammar(ENDLESS))
+            steps.settimeout(HANG_S)
+            if end is None:
+                steps.shutdown(socket.SHUT_WR)
+            else:
+                os.kill(pid, end)
+            assert steps.recv(1) == b"" and memory.notes[SIGNAL] == (end or 0)
+            assert forked_by(client) == [other] and sum(memory.notes) == (end or 0)
+            os.kill(other, signal.SIGKILL)
+            received(trial)
+        wait_for(lambda: len(os.listdir(f"/proc/{client.pid}/fd")) == len(before))
+    os.close(descriptor)
+
+
+def test_the_socket_of_a_process_of_masks_that_cannot_be_forked_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fork_client, "_CHILD", NO_FORK)
+    descriptor = new_memory_file(NOTES_BYTES)
+    with forking() as client:
+        tried(client, SCHEMA)
+        wait_for(lambda: not forked_by(client))
+        before = os.listdir(f"/proc/{client.pid}/fd")
+        with client.fork_masks(descriptor) as steps:
+            steps.settimeout(HANG_S)
+            assert steps.recv(1) == b""
+        wait_for(lambda: len(os.listdir(f"/proc/{client.pid}/fd")) == len(before))
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize("is_short", [True, False])

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from app.text.grammar.children import mask_memory
-from app.text.grammar.children.mask_memory import NOTES_BYTES, NUM_NOTES, MaskMemory, new_memory_file
+from app.text.grammar.children.mask_memory import (
+    NOTES_BYTES,
+    NUM_NOTES,
+    SIGNAL,
+    MaskMemory,
+    new_memory_file,
+    note_signal,
+)
 
 WORDS, REGIONS = 3, 4
 
@@ -53,3 +60,21 @@ def test_a_write_of_another_length_than_a_mask_is_refused(descriptor: int):
 
 def test_memory_without_a_name_is_left_nowhere(descriptor: int):
     assert os.fstat(descriptor).st_nlink == 0
+
+
+def test_a_signal_is_noted_without_a_map(descriptor: int):
+    memory = MaskMemory(descriptor, WORDS, REGIONS)
+    memory.notes[SIGNAL - 1] = 7
+    note_signal(descriptor, 27)
+    assert (memory.notes[SIGNAL], memory.notes[SIGNAL - 1], sum(memory.notes), any(memory.words)) == (27, 7, 34, False)
+    note_signal(descriptor, 0)
+    assert memory.notes[SIGNAL] == 0
+
+
+def test_a_signal_that_cannot_be_noted_ends_nobody():
+    """The process that forks notes it, which all children end with."""
+    read_end, write_end = os.pipe()
+    note_signal(write_end, 27)
+    assert os.write(write_end, b"a") == 1 and os.read(read_end, 8) == b"a"
+    os.close(read_end)
+    os.close(write_end)

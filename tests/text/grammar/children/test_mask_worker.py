@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.mask_memory import NOTES_BYTES, new_memory_file
+from app.text.grammar.children.mask_memory import MAIN, NO_SEQUENCE, NOTES_BYTES, SIGNAL, new_memory_file
 from app.text.grammar.children.mask_messages import (
     Draft,
     Drafted,
     Ready,
+    Setup,
     Start,
     Take,
     Took,
+    Turn,
+    encode,
 )
+from app.text.grammar.children.mask_worker import MaskWorker
+from app.text.grammar.children.work_times import culprit_of, suspects_of
 from app.text.grammar.compile import compile_grammar
 from app.text.grammar.vocabulary import GrammarVocabulary
 from tests.text.grammar.children.mask_process import (
@@ -29,6 +36,7 @@ from tests.text.grammar.children.mask_process import (
     QUOTE,
     REGIONS,
     TEXT,
+    WORDS,
     A,
     B,
     C,
@@ -152,7 +160,7 @@ def test_a_sequence_without_a_region_has_no_mask_until_it_has_one(worker: Worker
     before = bytes(worker.memory.words)
     worker.say(starts=(Start(1, -1, "", ABC, (A,), 1),))
     worker.wait(ready=1)
-    assert bytes(worker.memory.words) == before and not any(worker.memory.notes)
+    assert bytes(worker.memory.words) == before and not suspects_of(worker.memory.notes)
     worker.say(takes=(Take(1, 7, ()),))
     worker.wait(took=1, ready=2)
     assert worker.took == [Took(1, 0, False, None)] and B in worker.mask(7)
@@ -211,8 +219,8 @@ def test_the_sequence_that_takes_too_long_is_noted(worker: Worker, how: str):
 
 
 @pytest.mark.parametrize("how", ["begins", "takes"])
-def test_the_sequence_of_a_call_that_keeps_the_lock_is_suspected(worker: Worker, how: str):
-    """Tokens are taken with the interpreter's lock, so that no thread can note who takes too long."""
+def test_the_sequence_of_a_call_that_keeps_the_lock_is_blamed(worker: Worker, how: str):
+    """Tokens are taken with the interpreter's lock, so that no thread can note who takes too long; nobody else is."""
     bad, letters = 20, (QUOTE, *[Z] * 8)
     worker.say(starts=(worker.start(1),))
     worker.wait(ready=1)
@@ -221,7 +229,39 @@ def test_the_sequence_of_a_call_that_keeps_the_lock_is_suspected(worker: Worker,
     else:
         worker.say(starts=(worker.start(bad, costly(21)),), takes=(Take(bad, bad, letters),))
     worker.wait_for_end()
-    assert bad in worker.memory.notes
+    notes = worker.memory.notes
+    assert notes[0] == 0 and notes[SIGNAL] == signal.SIGPROF and suspects_of(notes) == {bad} == {culprit_of(notes)}
+
+
+class Noting(dict[int, Any]):
+    """Sequences that see the note of a thread when they are forgotten."""
+
+    def __init__(self, notes: memoryview) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+        self._notes = notes
+
+    def pop(self, number: int, default: Any = None) -> Any:
+        self.seen.append(self._notes[MAIN])
+        return default
+
+
+def test_what_sequences_leave_is_freed_under_a_note_that_blames_none(monkeypatch: pytest.MonkeyPatch):
+    """It may take long: a sequence whose thread waits meanwhile would seem to be the only one at work."""
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)  # it would end this process
+    descriptor = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(encode(Setup(1, WORDS, REGIONS, (EOS,))))
+        made = MaskWorker(theirs, descriptor, cast(GrammarVocabulary, None), 0.1)
+        notes, thread, during = made._memory.notes, 4, list[int]()
+        rows = made._rows = Noting(notes)
+        made._take_turn(Turn(ends=(1, 2), starts=(Start(3, 3, "", ABC, (), 1),)))
+        assert rows.seen == [NO_SEQUENCE, NO_SEQUENCE] and notes[MAIN] == 0
+        monkeypatch.setattr(made._jobs, "end", lambda row, seconds: True)
+        assert made._do(thread, rows[3], lambda row: during.append(notes[thread]))
+        assert during == [3] and notes[thread] == NO_SEQUENCE
+    os.close(descriptor)
 
 
 def test_a_grammar_that_takes_long_to_compile_keeps_no_other_waiting(worker: Worker):
@@ -255,9 +295,11 @@ def test_a_signal_blames_nobody(worker: Worker, children: ForkClient):
     pid = children.pid
     wait_until(lambda: len(children_of(pid)) == 1)  # others have ended
     (pid,) = children_of(pid)
+    worker.memory.notes[5] = 1  # as if a thread worked on it
     os.kill(pid, signal.SIGKILL)
     worker.wait_for_end()
-    assert not any(worker.memory.notes)
+    assert worker.memory.notes[SIGNAL] == signal.SIGKILL
+    assert culprit_of(worker.memory.notes) == 0 and suspects_of(worker.memory.notes) == {1}
 
 
 def test_the_process_ends_with_the_engines_socket(children: ForkClient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind
 from app.text.grammar.children.fork_client import ForkClient
+from app.text.grammar.children.mask_memory import MAIN, SIGNAL
 from app.text.grammar.children.mask_messages import Setup, Start, Turn
 from app.text.grammar.children.mask_workers import MaskWorkers
 from app.text.grammar.children.shortage import Shortage
@@ -47,6 +49,19 @@ def test_there_is_one_process_until_it_has_ended():
     workers.renew(first)
     assert workers.current() is second, "that one has ended long ago"
     assert first.culprit == 7
+    workers.close()
+    children.close()
+
+
+@pytest.mark.parametrize(("end", "culprit"), [(signal.SIGPROF, 7), (signal.SIGKILL, 0)])
+def test_the_signal_that_has_ended_a_process_tells_whether_its_only_sequence_is_to_blame(end: int, culprit: int):
+    children = ScriptedChildren()
+    workers = workers_of(children)
+    link = workers.current()
+    assert link is not None and workers.memory is not None
+    workers.memory.notes[MAIN], workers.memory.notes[SIGNAL] = 7, end
+    workers.renew(link)
+    assert (link.culprit, link.suspects) == (culprit, {7})
     workers.close()
     children.close()
 
