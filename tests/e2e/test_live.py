@@ -337,6 +337,25 @@ async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedS
     await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
 
 
+@pytest.mark.parametrize("width", [1280, 1440])
+async def test_the_map_stays_where_it_is_when_a_figure_comes_or_goes(
+    page: Page, server: ScriptedServer, width: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": 900})
+    socket = await watch(page, server)
+    engine = one_answer()
+    figure = page.locator(".live-figures > div").filter(has_text="first token")
+    tops = set()
+    for p50 in (None, 0.9, None):
+        times = p50 and {"p50": p50, "p95": 1.4, "p99": 2.0}
+        engine.figures = {"first_token_ms": times, "between_tokens_ms": times}
+        await socket.send_bytes(engine.whole() if not tops else engine.difference())
+        told = r"0\.90 ms\s*95 % in 1\.4 ms" if p50 else r"none\s*in the last minute"
+        await expect(figure).to_have_text(re.compile(f"first token\\s*{told}"))
+        tops.add(await page.locator(".live-blocks").evaluate("blocks => blocks.getBoundingClientRect().top"))
+    assert len(tops) == 1, tops
+
+
 @pytest.mark.parametrize(
     ("size", "scheme"), [("desktop", "light"), ("phone", "dark"), long("desktop", "dark"), long("phone", "light")]
 )
