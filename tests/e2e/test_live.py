@@ -299,6 +299,22 @@ async def test_a_view_that_the_server_refuses_is_told_from_a_server_that_is_away
     await context.close()
 
 
+async def test_a_server_that_loads_its_model_says_so_until_it_shows_its_engine(
+    browser: Browser, server: ScriptedServer
+) -> None:
+    """It accepts the connection, and sends nothing yet."""
+    context, page = await new_page(browser)
+    server.health = {"status": "loading", "progress": 0.5}
+    socket = await watch(page, server)
+    phase = page.locator(".live-phase")
+    await expect(phase).to_have_text("The server is not ready; it is tried again.")
+    server.health = {"status": "ready", "progress": 1}
+    await socket.send_bytes(one_answer().whole())
+    await expect(page.get_by_role("button", name="Request 1:")).to_be_visible()
+    await expect(phase).to_have_text("")
+    await context.close()
+
+
 async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browser, server: ScriptedServer) -> None:
     server.key = "secret"
     context, page = await new_page(browser, **PHONE)
