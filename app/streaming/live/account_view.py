@@ -74,7 +74,7 @@ class AccountView:
         shown = sorted(filter(self._shows_blocks, picture.groups), key=lambda group: group.request_id in self._own)
         copies = [record for record in records if isinstance(record, CopyRecord)]
         owners = [(self._numbers[group.request_id], group) for group in shown]
-        cells = blocks.cells(owners, copies, all=self._shows_all)
+        cells = blocks.cells(owners, copies, marks_unowned=self._shows_all)
         state = LiveState(
             time=self._at(picture.time),
             view="all" if self._shows_all else "own",
