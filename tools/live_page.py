@@ -87,9 +87,9 @@ On a server with keys the handshake has one in a header, as every request. Brows
 one, the first frame within {hello_s:g} s is the text `{{"t": "hello", "key": "..."}}`, of at most {kib} KiB. A client
 that needs no key may send that frame too; any other frame closes the connection.
 
-An account sees states and numbers of blocks of all requests; ids, sizes and tables of its own only. No message has
-text, and of an id only the first 17 characters, which tell answers apart and open none. `--live-view` decides about the
-blocks of others:
+An account sees states and numbers of blocks of all requests; ids, counts of tokens and tables of its own only. No
+message has text, and of an id only the first 17 characters, which tell answers apart and open none. `--live-view`
+decides about the blocks of others:
 
 | `--live-view` | blocks of other accounts |
 |---|---|
@@ -97,8 +97,12 @@ blocks of others:
 | `all` | have owners, as one's own; who sends a request is still not said |
 | `off` | there is no `/live` |
 
-The default is `own` with keys and `all` without. With each of them the number of blocks of a request shows others about
-how long its prompt is.
+The default is `own` with keys and `all` without. With each of them the number of blocks of a request shows others, in
+whole blocks, how long its prompt and its answer are.
+
+`figures` are totals of all requests, the same for every key, as those of `/metrics` and `/v1/engine/events`, which
+`--live-view` does not change. On a server with one other client totals tell of that client: when it asks, exactly how
+many tokens its prompt and its answer have, and how many of the prompt were cached.
 
 ## Messages
 

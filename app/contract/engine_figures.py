@@ -35,7 +35,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one moment, from the counters that `/metrics` shows."""
+    """The figures of one moment, of all requests, whoever reads them; from the counters that `/metrics` shows."""
 
     model: Annotated[str, Meta(description="the served name of the model")]
     state: Annotated[EngineState, Meta(description="as the health routes report it")]

@@ -299,6 +299,22 @@ async def test_a_view_that_the_server_refuses_is_told_from_a_server_that_is_away
     await context.close()
 
 
+async def test_a_server_that_loads_its_model_says_so_until_it_shows_its_engine(
+    browser: Browser, server: ScriptedServer
+) -> None:
+    """It accepts the connection, and sends nothing yet."""
+    context, page = await new_page(browser)
+    server.health = {"status": "loading", "progress": 0.5}
+    socket = await watch(page, server)
+    phase = page.locator(".live-phase")
+    await expect(phase).to_have_text("The server is not ready; it is tried again.")
+    server.health = {"status": "ready", "progress": 1}
+    await socket.send_bytes(one_answer().whole())
+    await expect(page.get_by_role("button", name="Request 1:")).to_be_visible()
+    await expect(phase).to_have_text("")
+    await context.close()
+
+
 async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browser, server: ScriptedServer) -> None:
     server.key = "secret"
     context, page = await new_page(browser, **PHONE)
@@ -335,6 +351,25 @@ async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedS
     await page.set_viewport_size({"width": 1920, "height": 1080})
     await until_true(figures, f"figures => ({IN_ROWS})(figures) === '6'")
     await until_true(legend, f"legend => ({IN_ROWS})(legend) === '3 3 3'")
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+async def test_the_map_stays_where_it_is_when_a_figure_comes_or_goes(
+    page: Page, server: ScriptedServer, width: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": 900})
+    socket = await watch(page, server)
+    engine = one_answer()
+    figure = page.locator(".live-figures > div").filter(has_text="first token")
+    tops = set()
+    for p50 in (None, 0.9, None):
+        times = p50 and {"p50": p50, "p95": 1.4, "p99": 2.0}
+        engine.figures = {"first_token_ms": times, "between_tokens_ms": times}
+        await socket.send_bytes(engine.whole() if not tops else engine.difference())
+        told = r"0\.90 ms\s*95 % in 1\.4 ms" if p50 else r"none\s*in the last minute"
+        await expect(figure).to_have_text(re.compile(f"first token\\s*{told}"))
+        tops.add(await page.locator(".live-blocks").evaluate("blocks => blocks.getBoundingClientRect().top"))
+    assert len(tops) == 1, tops
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ async def test_times_count_from_sending_and_the_rate_from_the_first_token(page: 
 @pytest.mark.parametrize(
     ("module", "call", "text"),
     [
-        ("figures", "formatDuration(0.2)", "1 ms"),
+        ("figures", "formatDuration(0.141)", "0.14 ms"),
         ("figures", "formatDuration(42.4)", "42 ms"),
         ("figures", "formatDuration(314)", "0.31 s"),
         ("figures", "formatDuration(4249)", "4.2 s"),

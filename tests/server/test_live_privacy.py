@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -162,3 +163,25 @@ async def test_no_byte_of_the_engine_has_an_id_a_text_or_a_salt_of_another_key(v
         assert found([*one.secrets(), *other.secrets()], figures[one.name]) == []
         # Whose the blocks are is said of one's own, or of all.
         assert len(owners[one.name]) == (1 if view == "own" else 2)
+
+
+async def test_totals_tell_of_another_key_what_the_pages_say():
+    """To every key they are the same: of the only client, the exact sizes of its prompt and its answer."""
+    options = [word for key in KEYS.values() for word in ("--api-key", key)]
+    with serving("--num-kv-blocks", "200", "--live-view", "own", *options) as server:
+        server.wait_until_ready()
+        async with httpx.AsyncClient(base_url=server.url, timeout=HANG_S, trust_env=False) as client:
+            body = {"messages": [{"role": "user", "content": "What is Quire?"}], "max_tokens": 5, "ignore_eos": True}
+            chat = await client.post("/v1/chat/completions", json=body, headers=headers_of("anna"))
+            metrics = await client.get("/metrics", headers=headers_of("boris"))
+    usage = chat.json()["usage"]
+    totals = {
+        name: int(float(value))
+        for name, value in re.findall(r"^vllm:(\w+_tokens)_total{.*} (\S+)$", metrics.text, re.M)
+    }
+    assert (totals["prompt_tokens"], totals["generation_tokens"]) == (usage["prompt_tokens"], 5)
+
+
+def headers_of(name: str) -> dict[str, str]:
+    """What a request with a person's key has."""
+    return {"authorization": f"Bearer {KEYS[name]}"}

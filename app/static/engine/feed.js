@@ -1,13 +1,16 @@
 // The connection to the engine's pictures: open while somebody looks, opened again when it was lost.
 //
 // A browser does not tell why a handshake failed. So the server is asked for its health: one that is ready has refused the
-// view, or something on the way has; any other may be about to start again.
+// view, or something on the way has; any other may be about to start again. One that loads its model accepts the connection,
+// and has nothing to send until it is ready: it is asked then, too.
 
 import { readHealth } from "../stream/server.js";
 
 const PROTOCOL = "quire.live.v1";
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8000;
+// From the opening to the first message of a server that is ready, and much more.
+const SILENT_MS = 3000;
 // Close codes after which another attempt would fail too.
 const CLOSE_UNAUTHENTICATED = 4401;
 const CLOSES_FOR_GOOD = [1008, 4400, 4406];
@@ -67,12 +70,24 @@ export class Feed {
       hasOpened = true;
       this.#numRefused = 0;
       socket.send(JSON.stringify({ t: "hello", ...(this.#key && { key: this.#key }) }));
+      this.#await();
     };
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code }) => this.#lost(code, hasOpened);
   }
 
+  /** Tell what keeps a server that has accepted the connection from sending, as long as nothing comes. */
+  #await() {
+    this.#timer = setTimeout(async () => {
+      const status = await this.#ask();
+      if (status === undefined) return;
+      this.#handlers.onPhase(status === null ? "lost" : status === "ready" ? "connecting" : "starting");
+      this.#await();
+    }, SILENT_MS);
+  }
+
   #receive(data) {
+    this.#forget();
     try {
       this.#handlers.onMessage(data);
     } catch (error) {
@@ -87,19 +102,26 @@ export class Feed {
 
   #lost(code, hasOpened) {
     this.#socket = null;
+    this.#forget();
     if (code === CLOSE_UNAUTHENTICATED) return this.#handlers.onPhase("locked");
     if (CLOSES_FOR_GOOD.includes(code)) return this.#handlers.onPhase("refused");
-    if (!hasOpened) return this.#ask();
+    if (!hasOpened) return this.#refused();
     this.#handlers.onPhase(code === CLOSE_TOO_MANY ? "crowded" : "lost");
     return this.#retry();
   }
 
-  /** Ask the server what it is doing, and try again. */
+  /** What the server is doing, null if nobody answers; undefined if nobody wants to know it any more. */
   async #ask() {
     const asking = (this.#asking = Symbol("asking"));
     const status = await readHealth().then((health) => health.status, () => null);
-    // Meanwhile the view was closed or hidden.
-    if (this.#asking !== asking) return;
+    return this.#asking === asking ? status : undefined;
+  }
+
+  /** Ask the server what it is doing, and try again. */
+  async #refused() {
+    const status = await this.#ask();
+    // The view was closed or hidden.
+    if (status === undefined) return;
     this.#numRefused = status === "ready" ? this.#numRefused + 1 : 0;
     const isStarting = status !== null && status !== "ready";
     this.#handlers.onPhase(this.#numRefused >= HIDDEN_AFTER ? "hidden" : isStarting ? "starting" : "lost");
@@ -112,9 +134,13 @@ export class Feed {
     this.#timer = setTimeout(() => this.#connect(), longest * (0.5 + Math.random() / 2));
   }
 
-  #leave() {
+  #forget() {
     clearTimeout(this.#timer);
     this.#asking = null;
+  }
+
+  #leave() {
+    this.#forget();
     const socket = this.#socket;
     if (!socket) return;
     this.#socket = null;

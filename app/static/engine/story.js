@@ -1,6 +1,7 @@
 // The story of a block in words.
 
 import { formatDuration } from "../tree/figures.js";
+import { OTHERS } from "./hues.js";
 
 /**
  * One sentence about a block.
@@ -22,16 +23,24 @@ function listOf(numbers) {
 }
 
 /**
- * One sentence about a step.
+ * One sentence about a step. Of others, whose number is not told, the prompts are in whole blocks.
  * @param {import("./live_types.js").Step} step
  */
 export function tellStep({ ms, shares, isOver }) {
   const sum = (name) => shares.reduce((total, share) => total + share[name], 0);
   const counted = (count, one, many) => `${count} ${count === 1 ? one : many}`;
-  const parts = [`A step of ${formatDuration(ms)} for ${counted(shares.length, "request", "requests")}`];
+  const unnamed = shares.find(({ n }) => !n);
+  const whose = unnamed ? beside(shares.filter(({ hue }) => hue !== OTHERS).length) : counted(shares.length, "request", "requests");
+  const parts = [`A step of ${formatDuration(ms)} for ${whose}`];
   const [prompt, decode, accepted] = [sum("prompt"), sum("decode"), sum("accepted")];
-  if (prompt) parts.push(`${counted(prompt, "prompt token", "prompt tokens")} read`);
+  if (prompt) parts.push(`${unnamed?.prompt ? "about " : ""}${counted(prompt, "prompt token", "prompt tokens")} read`);
   if (decode) parts.push(`${counted(decode, "token", "tokens")} written`);
   if (accepted) parts.push(`${counted(accepted, "guessed token", "guessed tokens")} accepted`);
   return `${parts.join(", ")}${isOver ? "; longer than the target" : ""}.`;
+}
+
+/** Whose a step is that is also for others, of whom nobody says how many they are. @param {number} numOwn */
+function beside(numOwn) {
+  if (!numOwn) return "requests of others";
+  return `${numOwn === 1 ? "your request" : `${numOwn} requests of yours`} and those of others`;
 }

@@ -28,7 +28,7 @@ function Figure({ name, value, note = "", title = undefined }) {
 }
 
 const timeOf = (times) =>
-  times ? { value: formatDuration(times.p50), note: `95 % in ${formatDuration(times.p95)}` } : { value: "–", note: "in the last minute" };
+  times ? { value: formatDuration(times.p50), note: `95 % in ${formatDuration(times.p95)}` } : { value: "none", note: "in the last minute" };
 
 const savingOf = ({ held, reserved }) =>
   `Your requests hold ${held} blocks. A cache that keeps each request in one piece would reserve ${reserved} blocks for them, as many as they may need in the end.`;

@@ -65,9 +65,10 @@ export class Stopwatch {
   }
 }
 
-/** A duration with two significant digits: 42 ms, 0.31 s, 4.2 s. */
+/** A duration with two significant digits: 0.14 ms, 4.2 ms, 42 ms, 0.31 s, 4.2 s. */
 export function formatDuration(ms) {
-  if (ms < 100) return `${Math.max(1, Math.round(ms))} ms`;
+  if (ms < 10) return `${ms.toFixed(ms < 1 ? 2 : 1)} ms`;
+  if (ms < 100) return `${Math.round(ms)} ms`;
   return `${(ms / 1000).toFixed(ms < 1000 ? 2 : 1)} s`;
 }
 

@@ -1,7 +1,8 @@
 """How the watchers of one account see the engine: what the pictures show to others is left out here, and only here.
 
-Of other accounts' requests there are states and counts of blocks, never an id, a text or the size of a prompt. Which
-blocks are theirs, and what a step computed of which of them, is shown only if the view is of all.
+Of a request of another account there are its state and its number of blocks, never an id, a text or its number of
+tokens. Which blocks are whose, and what a step computed of which of them, is shown only if the view is of all. The
+figures are totals of the server, for every account the same: where one other client is served, they tell of it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class AccountView:
         shown = sorted(filter(self._shows_blocks, picture.groups), key=lambda group: group.request_id in self._own)
         copies = [record for record in records if isinstance(record, CopyRecord)]
         owners = [(self._numbers[group.request_id], group) for group in shown]
-        cells = blocks.cells(owners, copies, all=self._shows_all)
+        cells = blocks.cells(owners, copies, marks_unowned=self._shows_all)
         state = LiveState(
             time=self._at(picture.time),
             view="all" if self._shows_all else "own",

@@ -13,7 +13,7 @@ from app.contract.live_state import COPIED, CellState, LiveBlocks, LiveTable
 OWNER_BITS = 8
 """A cell is the byte of the wire, and above these bits the number of the owner."""
 Cells = NDArray[np.int64]
-_FROM_1 = 1  # block ids begin with 1, cells with index 0
+_FIRST_ID = 1  # of a block, whose cell has the index 0
 
 
 class PictureBlocks:
@@ -21,8 +21,8 @@ class PictureBlocks:
 
     def __init__(self, picture: EnginePicture) -> None:
         self.picture = picture
-        references = np.frombuffer(picture.references, np.uint16)[_FROM_1:]
-        is_findable = np.frombuffer(picture.findable, np.uint8)[_FROM_1:] != 0
+        references = np.frombuffer(picture.references, np.uint16)[_FIRST_ID:]
+        is_findable = np.frombuffer(picture.findable, np.uint8)[_FIRST_ID:] != 0
         free = np.where(is_findable, CellState.CACHED, CellState.FREE)
         held = np.where(references > 1, CellState.SHARED, CellState.USED)
         self._states = np.where(references > 0, held, free).astype(np.int64)
@@ -31,18 +31,20 @@ class PictureBlocks:
         self._states[fenced[references[fenced] == 0]] = CellState.FENCED
         self.counts = LiveBlocks(*np.bincount(self._states, minlength=len(CellState)).tolist())
 
-    def cells(self, owners: Iterable[tuple[int, PictureGroup]], copies: Sequence[CopyRecord], *, all: bool) -> Cells:
+    def cells(
+        self, owners: Iterable[tuple[int, PictureGroup]], copies: Sequence[CopyRecord], *, marks_unowned: bool
+    ) -> Cells:
         """Return the cells of blocks 1, 2, ... with the numbers of their owners; the last one of a shared block counts.
 
-        Blocks that are targets of `copies` are marked: those with an owner, or with `all` every one.
+        Blocks that are targets of `copies` are marked: those with an owner, or with `marks_unowned` every one.
         """
         owned = np.zeros_like(self._states)
         for number, group in owners:
             for table in group.tables:
                 owned[_indices(table.block_ids)] = number
         cells = self._states | owned << OWNER_BITS
-        targets = np.fromiter((copy.target - _FROM_1 for copy in copies), np.int64, len(copies))
-        cells[targets if all else targets[owned[targets] > 0]] |= COPIED
+        targets = np.fromiter((copy.target - _FIRST_ID for copy in copies), np.int64, len(copies))
+        cells[targets if marks_unowned else targets[owned[targets] > 0]] |= COPIED
         return cells
 
 
@@ -74,4 +76,4 @@ def _runs(block_ids: bytes) -> list[int]:
 
 
 def _indices(block_ids: bytes) -> NDArray[np.int64]:
-    return np.frombuffer(block_ids, np.uint32).astype(np.int64) - _FROM_1
+    return np.frombuffer(block_ids, np.uint32).astype(np.int64) - _FIRST_ID

@@ -137,6 +137,40 @@ test("a server that is ready, and lets no view be opened, hides its engine; it i
   assert.deepEqual(told, ["lost", "hidden", "hidden", "crowded", "lost"]);
 });
 
+/** So long that a server that has accepted the connection is asked what it is doing, and has answered. */
+async function waitForNothing(t) {
+  t.mock.timers.tick(3000);
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+test("a server that accepts the connection and sends nothing is asked what it is doing, until a message comes", async (t) => {
+  const { sockets, phases, server } = open(t, { health: "loading" });
+  sockets[0].onopen();
+  t.mock.timers.tick(2999);
+  assert.deepEqual(phases, ["connecting"]);
+  for (const health of ["loading", "loading", null, "ready"]) {
+    server.health = health;
+    await waitForNothing(t);
+  }
+  sockets[0].onmessage({ data: new ArrayBuffer(0) });
+  server.health = "draining";
+  await waitForNothing(t);
+  assert.deepEqual([sockets.length, phases], [1, ["connecting", "starting", "starting", "lost", "connecting", "open"]]);
+});
+
+test("what a server says of itself is not told when meanwhile a message has come, or the connection is lost", async (t) => {
+  for (const happens of ["message", "close"]) {
+    const { sockets, phases } = open(t, { health: "loading" });
+    sockets[0].onopen();
+    t.mock.timers.tick(3000);
+    if (happens === "message") sockets[0].onmessage({ data: new ArrayBuffer(0) });
+    else sockets[0].onclose({ code: 4429 });
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(phases, ["connecting", happens === "message" ? "open" : "crowded"]);
+    t.mock.timers.reset();
+  }
+});
+
 test("a view that is hidden while the server is asked is not connected", async (t) => {
   const { sockets, phases, hide } = open(t);
   const failing = fail(sockets[0]);

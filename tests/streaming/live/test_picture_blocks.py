@@ -15,7 +15,7 @@ TWO = group("b", [table([3, 4]), table([3, 5], choice=1)])
 
 
 def states(blocks: PictureBlocks) -> list[CellState]:
-    return [CellState(int(cell)) for cell in blocks.cells([], [], all=True)]
+    return [CellState(int(cell)) for cell in blocks.cells([], [], marks_unowned=True)]
 
 
 def test_a_block_has_the_state_that_the_books_say():
@@ -36,13 +36,17 @@ def test_a_fenced_block_that_is_found_again_is_in_use():
 
 def test_blocks_have_the_numbers_of_their_owners():
     blocks = PictureBlocks(picture(groups=[TWO], num_blocks=6))
-    assert [int(cell) >> OWNER_BITS for cell in blocks.cells([(300, TWO)], [], all=False)] == [0, 0, 300, 300, 300, 0]
+    cells = blocks.cells([(300, TWO)], [], marks_unowned=False)
+    assert [int(cell) >> OWNER_BITS for cell in cells] == [0, 0, 300, 300, 300, 0]
 
 
 def test_copies_are_marked_if_their_owner_is_shown():
     blocks = PictureBlocks(picture(groups=[TWO], num_blocks=6))
     copies = [CopyRecord(1.0, 4, 5), CopyRecord(1.0, 1, 2)]
-    marked = [[bool(int(cell) & COPIED) for cell in blocks.cells([(1, TWO)], copies, all=all)] for all in (False, True)]
+    marked = [
+        [bool(int(cell) & COPIED) for cell in blocks.cells([(1, TWO)], copies, marks_unowned=every)]
+        for every in (False, True)
+    ]
     assert marked == [[False] * 4 + [True, False], [False, True, False, False, True, False]]
 
 
