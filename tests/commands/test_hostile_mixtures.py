@@ -8,6 +8,7 @@ import pytest
 
 from app.cli import main
 from tests.checkpoint.specs.hostile_mixtures import HOSTILE_MIXTURES, HOSTILE_TENSORS, write_config, write_damaged
+from tests.checkpoints import tiny
 
 NUM_FOLDERS = 100
 
@@ -36,6 +37,14 @@ def test_a_server_refuses_what_a_plan_refuses(name: str, tmp_path: Path, capsys:
     config, field = HOSTILE_MIXTURES[name]
     write_config(tmp_path, config)
     expect_rejected(capsys, field, "serve", str(tmp_path), "--port", "0", "--load-format", "dummy")
+
+
+@pytest.mark.parametrize("residual", [1.1e-18, 1e18])
+@pytest.mark.parametrize("logits", [1.1e-18, 1e18])
+def test_multipliers_at_their_bounds_give_answers(logits: float, residual: float):
+    """Neither division by them nor their squares give numbers beyond float32, after which logits would be NaN."""
+    folder = tiny("GraniteMoe", num_local_experts=4, residual_multiplier=residual, logits_scaling=logits)
+    assert main(["generate", "hi", "--model", str(folder), "--max-tokens", "2", "--num-kv-blocks", "8"]) == 0
 
 
 @pytest.mark.parametrize("name", HOSTILE_TENSORS)

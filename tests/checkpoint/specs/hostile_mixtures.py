@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.checkpoint.specs import published_mixtures as published
-from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, Wrong, crafted
+from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, NAN, TINY, Wrong, crafted
 from tests.checkpoints import tiny
 
 _LARGE: tuple[Any, ...] = (2**63, [8])
@@ -48,7 +48,8 @@ _WRONG: Wrong = {
         published.GRANITE_31_3B_A800M,
         {
             "num_local_experts": (*COUNTS, 10**6), "num_experts_per_tok": (*COUNTS, 41),
-            "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, float("nan")),
+            "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, NAN, *TINY, 1e19),
+            "logits_scaling": TINY, "embedding_multiplier": TINY, "attention_multiplier": TINY,
             "hidden_act": ("gelu",),
         },
     ),
