@@ -18,6 +18,8 @@ of the experts that compute it). Real speeds are below that, most of all for sma
 processor may hold, under 64 MiB, it says nothing. `--ram` and `--gpu` plan for other machines, whose speed is unknown.
 A GGUF file whose weights do not fit ends the start with exit code 75, and the same advice.
 
+Mixtures of experts run on a CPU only; a server with `--device cuda` refuses them, and so does a plan for a GPU.
+
 A folder is served if the first of the `architectures` in its config.json is in this table, and a GGUF file if its
 `general.architecture` is. The weights of folders are safetensors in float32, bfloat16 or
 float16. The types of GGUF files are {types}.

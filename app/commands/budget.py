@@ -18,7 +18,7 @@ from app.checkpoint.expert_sizes import active_bytes, pair_bytes
 from app.checkpoint.quantized_rows import quantized_bytes
 from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
-from app.config.devices import CAPABILITIES, gpu_rejection
+from app.config.devices import CAPABILITIES, NO_EXPERTS, gpu_rejection
 from app.config.nearest import nearest
 from app.config.setting import KIB, MIB
 from app.config.settings import Config
@@ -68,7 +68,7 @@ class Memory:
     reserved_bytes: int = 0  # of a GPU: not used by the engine
     process_bytes: int = 0  # of RAM: used by the server's process without a model
     capability: tuple[int, int] | None = None  # of a GPU that is known by name
-    rejection: str = ""  # why a server cannot use this GPU
+    rejection: str = ""  # why a server cannot use this GPU, or not for this model
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +181,8 @@ def find_gpu(name: str) -> tuple[str, int]:
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: StoredType = decoded) -> Budget:
     """Divide `memory` as a server would; `stored_type` is that of the model's files."""
+    if memory.is_gpu and spec.experts is not None:
+        memory = dataclasses.replace(memory, rejection=NO_EXPERTS)
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = weight_bytes_by_kind(config, spec, decoded if memory.is_gpu else stored_type)
     activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)

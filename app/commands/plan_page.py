@@ -314,7 +314,8 @@ def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -
     config = dataclasses.replace(config, cache=default)
     for name, num_bytes in GPUS.items():
         memory = known_gpu(config, name)
-        if not memory.rejection and make_budget(config, spec, memory).capacity_tokens >= length:
+        made = make_budget(config, spec, memory)
+        if not made.memory.rejection and made.capacity_tokens >= length:
             if num_bytes > budget.memory.num_bytes:
                 yield f"a larger GPU: {name} ({size(num_bytes)}) is enough for one sequence of {length:,} tokens"
             return

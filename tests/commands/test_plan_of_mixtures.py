@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from app import cli
+from app.config.devices import NO_EXPERTS
 from tests.checkpoints import tiny
 
 
@@ -26,3 +29,14 @@ def test_the_plan_of_a_mixture_says_what_a_token_reads(capsys):
     assert "4 of 6 experts compute a token:" in output
     plain = json.loads(run(capsys, tiny("Qwen2"), "--json")[1].out)
     assert plain["experts"] is None and "experts" not in plain["parameters"]
+
+
+@pytest.mark.parametrize("gpu", [("--gpu", "H200"), ("--gpu-memory", "100GiB"), ("--gpu-memory", "1GiB")])
+def test_a_plan_refuses_a_mixture_on_a_gpu_as_the_server_does(gpu, capsys):
+    folder = tiny("Qwen3Moe")
+    code, output = run(capsys, folder, *gpu)
+    said = " ".join(output.out.split())
+    assert (code, output.err) == (0, "")
+    assert f"Does not start: {NO_EXPERTS}." in said and "Fits" not in said and "a larger GPU" not in said
+    assert json.loads(run(capsys, folder, *gpu, "--json")[1].out)["refusal"] == NO_EXPERTS
+    assert json.loads(run(capsys, tiny("Qwen3"), *gpu, "--json")[1].out)["refusal"] is None
