@@ -39,6 +39,18 @@ def test_a_server_refuses_what_a_plan_refuses(name: str, tmp_path: Path, capsys:
     expect_rejected(capsys, field, "serve", str(tmp_path), "--port", "0", "--load-format", "dummy")
 
 
+@pytest.mark.parametrize("tensor", ["mlp.gate", *(f"mlp.experts.{expert}.up_proj" for expert in range(6))])
+def test_weights_that_are_no_numbers_end_an_answer_in_one_line(
+    tensor: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    """Where nothing in the answer needs this expert, it is an answer."""
+    write_damaged(tmp_path, "qwen 3 moe", f"model.layers.0.{tensor}.weight", "no numbers")
+    code = main(["generate", "hi", "--model", str(tmp_path), "--num-kv-blocks", "32", "--max-tokens", "1"])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "(NaN)" in line]
+    assert (code, len(lines)) in ((0, 0), (70, 1)) and (code == 70 or tensor != "mlp.gate")
+    assert "(NaN)" not in caplog.text
+
+
 @pytest.mark.parametrize("residual", [1.1e-18, 1e18])
 @pytest.mark.parametrize("logits", [1.1e-18, 1e18])
 def test_multipliers_at_their_bounds_give_answers(logits: float, residual: float):

@@ -17,7 +17,7 @@ from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, NAN, TINY, Wro
 from tests.checkpoints import tiny
 
 _LARGE: tuple[Any, ...] = (2**63, [8])
-_LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]])
+_LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]], [True], [-1], "", 0, False)
 
 _WRONG: Wrong = {
     "mixtral": (
@@ -91,6 +91,7 @@ _DAMAGES: dict[str, Callable[[Tensor], Tensor | None]] = {
     "bytes": lambda tensor: tensor.to(torch.int8),
     "doubles": lambda tensor: tensor.double(),
 }
+_NO_NUMBERS = {"no numbers": lambda tensor: torch.full_like(tensor, torch.nan)}
 
 HOSTILE_TENSORS = {
     f"{family}: {tensor} {damage}": (family, f"{_LAYER}{tensor}", damage)
@@ -108,7 +109,7 @@ def write_damaged(folder: Path, family: str, name: str, damage: str) -> None:
     for file in source.glob("*.json"):
         shutil.copy(file, folder)
     tensors = load_file(source / "model.safetensors")
-    changed = _DAMAGES[damage](tensors.pop(name))
+    changed = (_DAMAGES | _NO_NUMBERS)[damage](tensors.pop(name))
     save_file(tensors if changed is None else tensors | {name: changed}, folder / "model.safetensors")
 
 
