@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from tests.checkpoint.specs.hostile_mixtures import HOSTILE_MIXTURES, HOSTILE_TENSORS, write_config, write_damaged
+from tests.checkpoint.specs.hostile_mixtures import (
+    ADDED_TENSORS,
+    HOSTILE_MIXTURES,
+    HOSTILE_TENSORS,
+    write_added,
+    write_config,
+    write_damaged,
+)
 from tests.checkpoints import tiny
 
 NUM_FOLDERS = 100
@@ -37,6 +44,14 @@ def test_a_server_refuses_what_a_plan_refuses(name: str, tmp_path: Path, capsys:
     config, field = HOSTILE_MIXTURES[name]
     write_config(tmp_path, config)
     expect_rejected(capsys, field, "serve", str(tmp_path), "--port", "0", "--load-format", "dummy")
+
+
+@pytest.mark.parametrize(("family", "name"), ADDED_TENSORS)
+def test_tensors_of_experts_and_routers_that_a_config_does_not_describe_are_rejected(
+    family: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_added(tmp_path, family, name)
+    expect_rejected(capsys, f"{name}, which config.json does not describe", "generate", "hi", "--model", str(tmp_path))
 
 
 @pytest.mark.parametrize("tensor", ["mlp.gate", *(f"mlp.experts.{expert}.up_proj" for expert in range(6))])

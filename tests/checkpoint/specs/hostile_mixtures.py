@@ -91,6 +91,13 @@ _DAMAGES: dict[str, Callable[[Tensor], Tensor | None]] = {
     "bytes": lambda tensor: tensor.to(torch.int8),
     "doubles": lambda tensor: tensor.double(),
 }
+ADDED_TENSORS = (
+    ("mixtral", "block_sparse_moe.experts.4.w1.weight"), ("mixtral", "block_sparse_moe.gate.bias"),
+    ("qwen 2 moe", "mlp.experts.6.up_proj.weight"), ("qwen 2 moe", "mlp.shared_expert_gate.bias"),
+    ("qwen 3 moe", "mlp.experts.0.gate_proj.bias"), ("qwen 3 moe", "mlp.gate.e_score_correction_bias"),
+    ("granite moe", "block_sparse_moe.router.layer.bias"), ("granite moe", "block_sparse_moe.input_linear.bias"),
+)  # fmt: skip
+"""Families, and tensors that they do not have."""
 _NO_NUMBERS = {"no numbers": lambda tensor: torch.full_like(tensor, torch.nan)}
 
 HOSTILE_TENSORS = {
@@ -111,6 +118,17 @@ def write_damaged(folder: Path, family: str, name: str, damage: str) -> None:
     tensors = load_file(source / "model.safetensors")
     changed = (_DAMAGES | _NO_NUMBERS)[damage](tensors.pop(name))
     save_file(tensors if changed is None else tensors | {name: changed}, folder / "model.safetensors")
+
+
+def write_added(folder: Path, family: str, name: str) -> None:
+    """Write a tiny model with one tensor more in its layer."""
+    architecture, fields, _ = _FAMILIES[family]
+    source = tiny(architecture, **fields)
+    for file in source.glob("*.json"):
+        shutil.copy(file, folder)
+    save_file(
+        load_file(source / "model.safetensors") | {f"{_LAYER}{name}": torch.ones(4)}, folder / "model.safetensors"
+    )
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
