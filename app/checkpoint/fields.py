@@ -8,6 +8,8 @@ from typing import Any
 from app.checkpoint.checkpoint_folder import rejected
 from app.contract.errors import ModelRefused
 
+_SMALLEST, _LARGEST = 1e-18, 1e18  # squares and reciprocals stay in the range of float32
+
 
 class Fields:
     """The fields of one object; `where` is the file, as errors name it."""
@@ -27,8 +29,13 @@ class Fields:
             raise self.rejection(name, f"is {value!r:.80}; it must be an integer between {low} and {high}")
         return value
 
-    def number(self, name: str, default: float | None = None, *, above: float = 0.0, high: float = 1e18) -> float:
-        """Return a number above `above` and at most `high`; raises as `integer` does."""
+    def number(
+        self, name: str, default: float | None = None, *, above: float = _SMALLEST, high: float = _LARGEST
+    ) -> float:
+        """Return a number above `above` and at most `high`; raises as `integer` does.
+
+        By default it may be squared and divided by.
+        """
         value = default if self.config.get(name) is None else self.config[name]
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not above < value <= high:
             raise self.rejection(name, f"is {value!r:.80}; it must be a number above {above:g} and at most {high:g}")

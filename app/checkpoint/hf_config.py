@@ -7,6 +7,7 @@ own, in specs/.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from app.checkpoint.checkpoint_folder import Checkpoint, rejected
@@ -16,11 +17,13 @@ from app.checkpoint.specs.family import Given
 from app.checkpoint.specs.registry import find_family
 from app.checkpoint.specs.text_part import text_fields
 from app.checkpoint.stored_tensor import StoredTensor
-from app.checkpoint.tensor_names import TensorNames, find_tensors
+from app.checkpoint.tensor_names import StoredRows, TensorNames, find_tensors
 from app.checkpoint.tensor_types import DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.sampling_defaults import MODELS_NAMES
 from app.contract.sampling_params import SamplingParams
+
+_MODULE = re.compile(r".*?\blayers\.\d+\.[^.]+")
 
 
 def read_model(
@@ -28,11 +31,11 @@ def read_model(
 ) -> tuple[Checkpoint, ModelSpec]:
     """Read the spec of a checkpoint, and return the checkpoint with its tensors under the names of `tensor_shapes`.
 
-    If there are weights, names and shapes of all tensors are compared with the spec. `max_model_len` is the setting.
+    If there are weights, names and shapes of its tensors are compared with the spec. `max_model_len` is the setting.
 
     Raises:
         ModelRefused: the architecture or one of its features is not supported; or a tensor is missing, or has a
-            different shape or an unsupported type.
+            different shape or an unsupported type; or a router or an expert has tensors that it should not have.
     """
     whole = Fields(checkpoint.config, str(checkpoint.folder / "config.json"))
     family = find_family(whole)
@@ -100,4 +103,21 @@ def _find_tensors(spec: ModelSpec, names: TensorNames, checkpoint: Checkpoint) -
                 f"{entry.file}: {places[name].name} has type {entry.type.name}; supported are "
                 f"{', '.join(DTYPES.values())}."
             )
+    if spec.experts is not None:
+        _check_mixture(places, tensors)
     return found
+
+
+def _check_mixture(places: Mapping[str, StoredRows], tensors: Mapping[str, StoredTensor]) -> None:
+    """Refuse tensors of routers and experts that the config does not describe, and without which answers are wrong."""
+    known = {place.name for place in places.values()}
+    modules = {_module(place.name) for name, place in places.items() if ".mlp." in name}
+    for name, tensor in tensors.items():
+        if name not in known and _module(name) in modules:
+            raise rejected(f"{tensor.file} contains the tensor {name:.200}, which config.json does not describe.")
+
+
+def _module(name: str) -> str | None:
+    """Return the module of a layer that a stored tensor is of, and the layer; None for one of no layer."""
+    found = _MODULE.match(name)
+    return None if found is None else found[0]

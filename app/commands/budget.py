@@ -1,9 +1,9 @@
 """The memory that a model needs: weights, activations, KV cache. From config.json or GGUF headers, without torch.
 
 On a CPU the rules are those of the server (`engine/execute/memory_plan.py`): the KV cache gets a quarter of the free
-memory that process and weights leave, at most 4 GiB. On a GPU the KV cache gets all memory that weights, activations
-and a reserve leave; the reserve is the fraction beyond `gpu_memory_utilization`, and memory for driver and graphs. On
-both, the KV cache is at most as large as `max_num_seqs` full contexts need, and its settings take precedence.
+memory that process, weights and activations leave, at most 4 GiB. On a GPU the KV cache gets all memory that weights,
+activations and a reserve leave; the reserve is the fraction beyond `gpu_memory_utilization`, and memory for driver and
+graphs. On both, it is at most as large as `max_num_seqs` full contexts need, and its settings take precedence.
 """
 
 from __future__ import annotations
@@ -14,30 +14,26 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from app.checkpoint.expert_names import EXPERTS
-from app.checkpoint.expert_sizes import active_bytes, pair_bytes
-from app.checkpoint.quantized_rows import quantized_bytes
-from app.checkpoint.sizes import StoredType, decoded, item_bytes, kept_bytes, kv_bytes_per_token
+from app.checkpoint.expert_sizes import active_bytes
+from app.checkpoint.sizes import FLOAT_BYTES, StoredType, decoded, kept_bytes, kv_bytes_per_token
 from app.checkpoint.spec import ModelSpec
-from app.config.devices import CAPABILITIES, gpu_rejection
+from app.config.devices import CAPABILITIES, NO_EXPERTS, gpu_rejection
 from app.config.nearest import nearest
 from app.config.setting import KIB, MIB
 from app.config.settings import Config
 from app.contract.errors import CannotStart, ConfigurationError
+from app.engine.execute.activation_sizes import activation_bytes, host_activation_bytes, mask_bytes, num_logit_rows
 from app.engine.execute.memory_plan import plan_num_blocks, plan_num_host_blocks
 from app.engine.kv_disk.block_writer import MAX_QUEUED_BYTES
 from app.engine.kv_disk.disk_store import MAX_HELD_BYTES
-from app.engine.schedule.limits import max_logit_rows
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
 GRAMMAR_PROCESS_BYTES, GRAMMAR_TOKEN_BYTES = 32 * MIB, 1000  # of RAM: measured in docs/log.md, 2026-11-30
 STORE_BYTES = MAX_HELD_BYTES + MAX_QUEUED_BYTES  # of RAM, with --kv-disk: blocks on their way from and to the disk
 GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
-ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 UNLIMITED = 2**62  # bytes
-FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 COUNT_BYTES = 2
-WORD_BYTES = 4
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 GPUS = {
@@ -68,7 +64,7 @@ class Memory:
     reserved_bytes: int = 0  # of a GPU: not used by the engine
     process_bytes: int = 0  # of RAM: used by the server's process without a model
     capability: tuple[int, int] | None = None  # of a GPU that is known by name
-    rejection: str = ""  # why a server cannot use this GPU
+    rejection: str = ""  # why a server cannot use this GPU, or not for this model
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +177,17 @@ def find_gpu(name: str) -> tuple[str, int]:
 
 def make_budget(config: Config, spec: ModelSpec, memory: Memory, stored_type: StoredType = decoded) -> Budget:
     """Divide `memory` as a server would; `stored_type` is that of the model's files."""
+    if memory.is_gpu and spec.experts is not None:
+        memory = dataclasses.replace(memory, rejection=NO_EXPERTS)
     block = KVBlock(config.cache.block_size, kv_bytes_per_token(spec, config.cache.kv_cache_dtype))
     weights = weight_bytes_by_kind(config, spec, decoded if memory.is_gpu else stored_type)
-    activations = activation_bytes(config, spec, has_kernels=has_kernels(config) and not memory.is_gpu)
-    activations += mask_bytes(config, spec) + (sampling_bytes(config, spec) if memory.is_gpu else 0)
-    if not memory.is_gpu:
-        activations += quantized_activation_bytes(config, spec, stored_type)
+    if memory.is_gpu:
+        activations = activation_bytes(config, spec, has_kernels=False)
+        activations += mask_bytes(config, spec) + sampling_bytes(config, spec)
+    else:
+        activations = host_activations(config, spec, stored_type)
     host_cache = config.cache.swap_space // block.bytes_per_block * block.bytes_per_block
-    room = memory.num_bytes - memory.process_bytes - sum(weights.values())
-    room -= memory.reserved_bytes + activations if memory.is_gpu else 0
+    room = memory.num_bytes - memory.reserved_bytes - memory.process_bytes - sum(weights.values()) - activations
     budget = Budget(memory, block, weights, stored_type, activations, host_cache, room)
     cache_memory = config.cache.kv_cache_memory if config.cache.num_kv_blocks is None else None
     for option, given in (("kv-cache-memory", cache_memory), ("swap-space", config.cache.swap_space or None)):
@@ -246,45 +244,16 @@ def quantized_as(config: Config, spec: ModelSpec, stored_type: StoredType) -> tu
     return quantization, stored_type if is_kept else decoded
 
 
-def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> int:
-    """Return the bytes of one step's activations and logits; a test compares the value with the engine's arena."""
-    scheduler, dtype = config.scheduler, spec.dtype
-    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
-    narrow = wide = queries = item_bytes(spec)
-    if has_kernels:
-        wide = FLOAT_BYTES
-        narrow = 2 if dtype == "bfloat16" else FLOAT_BYTES
-        is_int8 = config.cache.kv_cache_dtype == "int8"
-        queries = narrow if is_int8 else 2 if dtype == "bfloat16" else FLOAT_BYTES
-    width = narrow * (spec.hidden_size + spec.q_size + 3 * spec.mlp_width)
-    width += wide * (spec.hidden_size + spec.q_size + 2 * spec.kv_size) + queries * spec.q_size
-    experts = 0
-    if spec.experts is not None:
-        # Besides activations: numbers and scores of the chosen, pairs by expert, the shared one's factor; the starts.
-        width += spec.experts.per_token * (spec.experts.width * narrow + 3 * WORD_BYTES) + FLOAT_BYTES
-        experts = (spec.experts.count + 1) * WORD_BYTES
-    return experts + num_rows * width + num_logit_rows * (spec.hidden_size * narrow + spec.vocab_size * FLOAT_BYTES)
-
-
-def quantized_activation_bytes(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
-    """Return the bytes of the copies of activations that kernels multiply on a CPU: quantized, and for experts."""
-    scheduler = config.scheduler
-    num_rows, num_logit_rows = _padded(scheduler.max_num_batched_tokens), _padded(max_logit_rows(scheduler))
-    quantized = quantized_bytes(spec, *quantized_as(config, spec, stored_type), num_rows, num_logit_rows)
-    narrow = 2 if spec.dtype == "bfloat16" else FLOAT_BYTES
-    return quantized + (pair_bytes(spec, num_rows, narrow) if has_kernels(config) else 0)
+def host_activations(config: Config, spec: ModelSpec, stored_type: StoredType) -> int:
+    """Return the bytes that steps on a CPU need; `stored_type` is that of the model's files."""
+    kernels = has_kernels(config)
+    return host_activation_bytes(config, spec, *quantized_as(config, spec, stored_type), has_kernels=kernels)
 
 
 def sampling_bytes(config: Config, spec: ModelSpec) -> int:
     """Return the bytes that sampling needs on a GPU: adjusted logits, and a count for each sequence and token."""
-    num_rows, num_logit_rows = config.scheduler.max_num_seqs + 1, _padded(max_logit_rows(config.scheduler))
-    return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows * FLOAT_BYTES)
-
-
-def mask_bytes(config: Config, spec: ModelSpec) -> int:
-    """Return the bytes of one step's masks of grammars: a bit for each token and logit row."""
-    num_words = spec.vocab_size // 32 + 1
-    return _padded(max_logit_rows(config.scheduler)) * (num_words + 1) * WORD_BYTES
+    num_rows = config.scheduler.max_num_seqs + 1
+    return spec.vocab_size * (num_rows * COUNT_BYTES + num_logit_rows(config) * FLOAT_BYTES)
 
 
 def _comparable(name: str) -> str:
@@ -304,10 +273,6 @@ def _by_kind(sizes: dict[str, int]) -> dict[str, int]:
             kind = "MLP" if ".mlp." in name else "embedding"
         kinds[kind] += size
     return {kind: size for kind, size in kinds.items() if size or kind not in ("MLP", "experts")}
-
-
-def _padded(num_rows: int) -> int:
-    return -(-num_rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def stored_tokens(config: Config, block: KVBlock) -> int:

@@ -210,8 +210,8 @@ def _model(subject: Subject) -> tuple[Mark, str]:
 def _memory(subject: Subject) -> tuple[Mark, str]:
     from app.checkpoint.hub.fitting_quant import quant_adviser
     from app.checkpoint.sizes import decoded, kv_bytes_per_token
-    from app.commands.budget import KVBlock, has_kernels, weight_bytes_by_kind
-    from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks
+    from app.commands.budget import KVBlock, has_kernels, host_activations, weight_bytes_by_kind
+    from app.engine.execute.memory_plan import check_activations, check_weights, free_memory, plan_num_blocks
 
     config, files = subject.config, subject.files
     spec = files.spec
@@ -224,9 +224,11 @@ def _memory(subject: Subject) -> tuple[Mark, str]:
     free = free_memory()
     max_model_len = config.model.max_model_len or spec.max_position
     advise = quant_adviser(config.model, files, keeps_types=has_kernels(config))
+    activations = host_activations(config, spec, stored_type)
     try:
         check_weights(weights, free, advise)
-        num_blocks = plan_num_blocks(config, layout, max_model_len, free - weights)
+        check_activations(activations, weights, free, config.scheduler.max_num_batched_tokens)
+        num_blocks = plan_num_blocks(config, layout, max_model_len, free - weights - activations)
     except CannotStart as error:
         return Mark.FAIL, error.message
     cache = num_blocks * layout.bytes_per_block

@@ -126,8 +126,7 @@ def _memory(terminal: Terminal, budget: Budget) -> Iterator[str]:
     parts = [("weights", budget.weight_bytes, Colour.BLUE)]
     if memory.process_bytes:
         parts.insert(0, ("process", memory.process_bytes, Colour.DIM))
-    if memory.is_gpu or budget.fits:  # on a CPU the server checks the room for weights and KV cache only
-        parts.append(("activations", budget.activation_bytes, Colour.MAGENTA))
+    parts.append(("activations", budget.activation_bytes, Colour.MAGENTA))
     if not budget.too_small:
         parts.append(("KV cache", budget.cache_bytes, Colour.GREEN))
     if budget.swap_bytes:
@@ -253,6 +252,7 @@ def _hints(config: Config, spec: ModelSpec, budget: Budget, length: int) -> list
     return [
         *_shorter_dtype(config, spec, budget),
         *_quantized(config, spec, budget),
+        *_smaller_steps(config, spec, budget),
         *_other_cache(budget, length),
         *_shorter_context(config, spec, budget),
         *_more_memory(config, spec, budget, length),
@@ -281,6 +281,19 @@ def _quantized(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]
         yield f"--kv-cache-dtype int8: {size(smaller.block.bytes_per_token)} per token, {_outcome(smaller)}"
 
 
+def _smaller_steps(config: Config, spec: ModelSpec, budget: Budget) -> Iterator[str]:
+    """Suggest the most tokens in a step, among halves of the setting, whose activations fit."""
+    num_tokens, fewest = config.scheduler.max_num_batched_tokens, max(8, config.scheduler.max_num_seqs)
+    while not budget.fits and not budget.too_small and num_tokens > fewest:
+        num_tokens = max(num_tokens // 2, fewest)
+        scheduler = dataclasses.replace(config.scheduler, max_num_batched_tokens=num_tokens)
+        smaller = make_budget(dataclasses.replace(config, scheduler=scheduler), spec, budget.memory, budget.stored_type)
+        if smaller.fits:
+            text = f"--max-num-batched-tokens {num_tokens}: activations of {size(smaller.activation_bytes)}"
+            yield f"{text}, {_outcome(smaller)}"
+            return
+
+
 def _outcome(budget: Budget) -> str:
     return f"{budget.capacity_tokens:,} tokens of KV cache" if budget.fits else "not sufficient alone"
 
@@ -289,8 +302,7 @@ def _other_cache(budget: Budget, length: int) -> Iterator[str]:
     """Suggest a sufficient number of blocks, or else the largest that fits."""
     block = budget.block
     wanted = -(-length // block.block_size)
-    room = budget.room_bytes - (0 if budget.memory.is_gpu else budget.activation_bytes + budget.swap_bytes)
-    num_blocks = min(wanted, room // block.bytes_per_block)
+    num_blocks = min(wanted, (budget.room_bytes - budget.swap_bytes) // block.bytes_per_block)
     if num_blocks > budget.num_blocks:
         cache = size(num_blocks * block.bytes_per_block)
         yield f"--num-kv-blocks {num_blocks}: a KV cache of {cache}, {num_blocks * block.block_size:,} tokens"
@@ -314,7 +326,8 @@ def _more_memory(config: Config, spec: ModelSpec, budget: Budget, length: int) -
     config = dataclasses.replace(config, cache=default)
     for name, num_bytes in GPUS.items():
         memory = known_gpu(config, name)
-        if not memory.rejection and make_budget(config, spec, memory).capacity_tokens >= length:
+        made = make_budget(config, spec, memory)
+        if not made.memory.rejection and made.capacity_tokens >= length:
             if num_bytes > budget.memory.num_bytes:
                 yield f"a larger GPU: {name} ({size(num_bytes)}) is enough for one sequence of {length:,} tokens"
             return

@@ -22,6 +22,8 @@ NO_ROCM = (
     "on a machine with an NVIDIA GPU, or use --device cpu"
 )
 """Advice where torch would call an AMD GPU `cuda` too."""
+NO_EXPERTS = "mixtures of experts run on a CPU only; use --device cpu"
+"""Advice where a model with experts is to run on a GPU."""
 MIN_FP8_CAPABILITY = (8, 9)
 """The lowest compute capability with 8-bit floating-point numbers."""
 MIN_DEPENDENT_CAPABILITY = (9, 0)

@@ -31,6 +31,7 @@ from app.engine.execute.gpu.kv_calibration import ListingOps, calibrate, calibra
 from app.engine.execute.interfaces import Backend, Runner
 from app.engine.execute.kv_cache import KVCache
 from app.engine.execute.memory_plan import (
+    check_activations,
     check_weights,
     free_memory,
     memory_line,
@@ -96,10 +97,12 @@ def build_engine(
             prepare_library(lambda line: None, check=partial(progress, 0.0))
         backend = select_backend(config, files)
         timings.end("prepare_kernels")
-        _check_memory(config, files, backend)
+        activations = _check_memory(config, files, backend)
         weights = _load(config, files, backend, tokenizer, progress)
         timings.end("load_weights")
-        limits, runner, cache, memory, lines = _make_runner(config, spec, backend, weights, eos_token_ids, grammars)
+        limits, runner, cache, memory, lines = _make_runner(
+            config, spec, backend, weights, eos_token_ids, grammars, activations
+        )
         timings.end("allocate_cache")
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation as RuntimeError
         if not (is_out_of_memory(error) or "overflow" in str(error)):
@@ -127,12 +130,16 @@ def build_engine(
     return engine
 
 
-def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> None:
-    """Refuse weights that do not fit before they are read."""
+def _check_memory(config: Config, files: ModelFiles, backend: Backend) -> int:
+    """Refuse weights and activations that do not fit, before they are there; return the bytes of activations."""
     takes_stored = backend.packer.takes_stored and config.model.load_format != "dummy"
     stored_type = files.stored_type if takes_stored else decoded
     advise = quant_adviser(config.model, files, keeps_types=takes_stored)
-    check_weights(weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory(), advise)
+    weights, free = weight_bytes(files.spec, backend.quantization, stored_type), backend.free_memory()
+    check_weights(weights, free, advise)
+    activations = backend.planned_activations(stored_type)
+    check_activations(activations, weights, free, config.scheduler.max_num_batched_tokens)
+    return activations
 
 
 def _load(
@@ -197,15 +204,17 @@ def _make_runner(
     weights: DecoderWeights,
     eos_token_ids: tuple[int, ...],
     grammars: GrammarCache,
+    activations: int,
 ) -> tuple[SchedulerLimits, Runner, KVCache, MemoryCounts, tuple[str, ...]]:
     """Allocate activations, then the cache, which takes its share of the memory that is free then.
 
+    `activations` are the planned bytes, of which the runner allocates some after the cache.
     Returns also the use of memory, of a GPU in lines, too; a CPU's is logged in one line.
     """
     scheduler = config.scheduler
     max_model_len = config.model.max_model_len or spec.max_position
     num_bytes = backend.prepare(max_model_len, eos_token_ids)
-    cache = _make_cache(config, backend, max_model_len)
+    cache = _make_cache(config, backend, max_model_len, max(0, activations - num_bytes))
     limits = SchedulerLimits(
         num_blocks=cache.num_blocks,
         block_size=config.cache.block_size,
@@ -293,9 +302,12 @@ def _stored_cache(scheduler: Scheduler, cache: KVCache, contexts: ChainContexts)
     )
 
 
-def _make_cache(config: Config, backend: Backend, max_model_len: int) -> KVCache:
-    """Allocate the KV cache, smaller than planned if the device has less memory than expected."""
-    layout, free = backend.kv_layout(), backend.free_memory()
+def _make_cache(config: Config, backend: Backend, max_model_len: int, later: int) -> KVCache:
+    """Allocate the KV cache, smaller than planned if the device has less memory than expected.
+
+    `later` are the bytes that are allocated after it.
+    """
+    layout, free = backend.kv_layout(), max(0, backend.free_memory() - later)
     num_blocks = plan_num_blocks(config, layout, max_model_len, free, backend.cache_memory(free))
     beside = free - num_blocks * layout.bytes_per_block if backend.is_on_host else free_memory()
     num_host_blocks = plan_num_host_blocks(config, layout, beside)

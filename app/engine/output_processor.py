@@ -31,6 +31,8 @@ from app.text.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger("quire.engine")
 
+FAILED_REQUEST = "the engine failed on request %s: %s"
+
 
 class OutputProcessor:
     """Turns samples into events for all sequences of the engine, and ends the complete ones in the scheduler.
@@ -141,7 +143,8 @@ class OutputProcessor:
 
         Only the message of a QuireError is for clients.
         """
-        _log.error("the engine failed on request %s: %s", shown_id(group.request.id), error, exc_info=error)
+        trace = None if error.__traceback__ is None else error  # else it says nothing but the message again
+        _log.error(FAILED_REQUEST, shown_id(group.request.id), error, exc_info=trace)
         self._scheduler.finish_group(group)
         self.drop(group)
         failure = EngineFailed("The engine failed while it computed this answer; try again.")

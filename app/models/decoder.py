@@ -38,9 +38,9 @@ class Arena:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all activations, without the gaps after the rows."""
+        """Bytes of all activations, with the gaps after the rows."""
         parts = [getattr(self, field.name) for field in fields(self)]
-        tensors = sum(part.nbytes for part in parts if isinstance(part, Tensor))
+        tensors = sum(part.untyped_storage().nbytes() for part in parts if isinstance(part, Tensor))
         return tensors + (self.experts.num_bytes if self.experts is not None else 0)
 
     @classmethod

@@ -20,9 +20,9 @@ class ExpertRows:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all of it, without the gaps after the rows."""
+        """Bytes of all of it, with the gaps after the rows."""
         routes = sum(int(getattr(self.routes, field.name).nbytes) for field in fields(self.routes))
-        return routes + self.activated_JF.nbytes
+        return routes + self.activated_JF.untyped_storage().nbytes()
 
     @classmethod
     def allocate(cls, experts: ExpertSpec, num_rows: int, stride: int, like: Tensor) -> ExpertRows:

@@ -15,7 +15,6 @@ from app.commands import budget as budgets
 from app.commands.budget import (
     GPUS,
     Memory,
-    activation_bytes,
     find_gpu,
     known_gpu,
     make_budget,
@@ -28,9 +27,10 @@ from app.config.setting import GIB, KIB, MIB
 from app.config.settings import make_config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.build import build_engine
+from app.engine.execute.activation_sizes import activation_bytes, mask_bytes
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
 from app.engine.execute.kv_cache import KVLayout
-from app.engine.execute.memory_plan import check_weights, plan_num_blocks, plan_num_host_blocks
+from app.engine.execute.memory_plan import check_activations, check_weights, plan_num_blocks, plan_num_host_blocks
 from app.observe.terminal import Terminal
 from tests.cases import examples
 from tests.checkpoint.reading import planned_spec
@@ -65,8 +65,7 @@ def gpu(num_bytes):
 
 
 def run(capsys, *arguments):
-    code = cli.main(["plan", *map(str, arguments)])
-    return code, capsys.readouterr()
+    return cli.main(["plan", *map(str, arguments)]), capsys.readouterr()
 
 
 def layout_of(spec, block_size):
@@ -78,9 +77,11 @@ def server_blocks(config, spec, free):
     weights = spec.num_parameters() * TORCH_DTYPES[spec.dtype].itemsize
     try:
         check_weights(weights, free)
-        layout = layout_of(spec, config.cache.block_size)
-        num_blocks = plan_num_blocks(config, layout, config.model.max_model_len or spec.max_position, free - weights)
-        plan_num_host_blocks(config, layout, free - weights - num_blocks * layout.bytes_per_block)
+        activations = budgets.host_activations(config, spec, decoded)
+        check_activations(activations, weights, free, config.scheduler.max_num_batched_tokens)
+        layout, left = layout_of(spec, config.cache.block_size), free - weights - activations
+        num_blocks = plan_num_blocks(config, layout, config.model.max_model_len or spec.max_position, left)
+        plan_num_host_blocks(config, layout, left - num_blocks * layout.bytes_per_block)
         return num_blocks
     except CannotStart:
         return 0
@@ -191,7 +192,7 @@ def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
     made = make_budget(config, spec, gpu(24 * GIB))
     room = 24 * GIB - int(24 * GIB * (1 - 0.92)) - budgets.GPU_RESERVE - spec.num_parameters() * 2
     room -= activation_bytes(config, spec, has_kernels=False) + budgets.sampling_bytes(config, spec)
-    room -= budgets.mask_bytes(config, spec)
+    room -= mask_bytes(config, spec)
     assert made.num_blocks == room // (16 * 131072)
     assert 0 <= made.left_bytes - made.memory.reserved_bytes < 16 * 131072
     assert make_budget(config, spec, gpu(8 * GIB)).missing_bytes > 0

@@ -87,6 +87,37 @@ def test_logits_from_panels_err_little_from_those_of_decoded_weights(kind: str, 
     assert float(divergence.sum(-1).mean()) < 1e-3
 
 
+def experts_gguf(file: Path, kind: str, per_token: int) -> Path:
+    """A mixture whose experts are of this type, or (mixed) of several; so many of four compute a token."""
+    others = {"ffn_up_exps": "Q5_0", "ffn_down_exps": "Q6_K"}
+    fields = {"num_experts": 4, "num_experts_per_tok": per_token, "moe_intermediate_size": 256}
+    return random_gguf(file, *(("Q4_K", others) if kind == "mixed" else (kind,)), architecture="Qwen3Moe", **fields)
+
+
+@pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])
+def test_experts_from_panels_err_little_from_those_of_decoded_weights(kind: str, tmp_path: Path):
+    """All compute each token: else scores that are nearly equal would choose others."""
+    file = experts_gguf(tmp_path / "m.gguf", kind, per_token=4)
+    tokens = random.Random(0).choices(range(4, 300), k=64)
+    exact = ScoredModel({"model": str(file), "dtype": "float32"}).logits(tokens).double()
+    found = ScoredModel({"model": str(file)}).logits(tokens).double()
+    largest = 2 * LOGIT_ERRORS.get(kind, LOGIT_ERROR)  # scores of experts err, too
+    assert 1e-4 < float((found - exact).norm() / exact.norm()) < largest
+
+
+@pytest.mark.parametrize("kind", [*(kind.name for kind in GROUPED), "mixed"])
+def test_experts_from_panels_have_the_same_bits_alone_and_in_company(kind: str, tmp_path: Path):
+    llm = LLM(str(experts_gguf(tmp_path / "m.gguf", kind, per_token=2)), **SETTINGS, enable_prefix_caching=False)
+    together = llm.generate(PROMPTS, PARAMS, use_tqdm=False)
+    for prompt, among in zip(PROMPTS, together, strict=True):
+        (alone,) = llm.generate([prompt], PARAMS, use_tqdm=False)
+        assert (alone.outputs[0].token_ids, alone.outputs[0].logprobs) == (
+            among.outputs[0].token_ids,
+            among.outputs[0].logprobs,
+        )
+    llm.close()
+
+
 def test_a_chat_uses_the_template_of_the_file(tmp_path: Path):
     messages = [{"role": "user", "content": "the lazy dog"}]
     found = []

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from app.checkpoint.inspection import inspect
-from app.commands.budget import quantized_activation_bytes
+from app.commands.budget import has_kernels, quantized_as
 from app.config.settings import make_config
 from app.engine import build
+from app.engine.execute.activation_sizes import kernel_bytes
 from app.engine.execute.cpu.backend import NativeBackend
 from app.engine.execute.selection import select_backend
 from app.kernels.cpu.library import load_library
@@ -37,7 +38,8 @@ def allocated(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> i
 def planned(settings: dict[str, object]) -> int:
     config = make_config(settings)
     files = inspect(config.model)
-    return quantized_activation_bytes(config, files.spec, files.stored_type)
+    stored = quantized_as(config, files.spec, files.stored_type)
+    return kernel_bytes(config, files.spec, *stored, has_kernels=has_kernels(config))
 
 
 @pytest.mark.skipif(load_library() is None, reason="no native kernels on this machine")

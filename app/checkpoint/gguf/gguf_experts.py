@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
+from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
 from app.checkpoint.gguf.gguf_extras import add_granite
 from app.checkpoint.gguf.gguf_metadata import decimal
@@ -11,6 +15,8 @@ from app.checkpoint.spec import ExpertSpec, ModelSpec, RouterScores
 from app.checkpoint.specs.mixtures.expert_fields import read_experts, with_experts
 
 COUNT = "expert_count"
+_OF_ONE_EXPERT = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down)\.\d+\.")
+_FUSED = ".ffn_gate_up_exps."
 _SOFTMAX = (0, 1)  # of expert_gating_func; 0: the file does not say it
 
 
@@ -39,6 +45,22 @@ def add_granite_moe(spec: ModelSpec, fields: Fields) -> ModelSpec:
     shared_width = fields.integer("expert_shared_feed_forward_length", 0, low=0)
     experts = replace(_read(fields, spec), scores=RouterScores.CHOSEN_SOFTMAX, shared_width=shared_width)
     return _with_experts(add_granite(spec, fields), fields, experts)
+
+
+def check_expert_names(file: Path, names: Iterable[str]) -> None:
+    """Refuse files that store experts in other ways than as one tensor of each kind for all of a layer.
+
+    Raises:
+        ModelRefused: the message says how they are stored.
+    """
+    for name in names:
+        how = "each expert in tensors of its own, as in old files" if _OF_ONE_EXPERT.match(name) else ""
+        how = "gates and ups of experts in one tensor" if _FUSED in name else how
+        if how:
+            raise rejected(
+                f"{file} has {how} ({name:.80}), which is not supported; take a file with ffn_gate_exps and "
+                "ffn_up_exps, or the model's folder."
+            )
 
 
 def _read(fields: Fields, spec: ModelSpec) -> ExpertSpec:

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 from app.checkpoint.checkpoint_folder import rejected
 from app.checkpoint.fields import Fields
-from app.checkpoint.gguf.gguf_experts import COUNT, add_granite_moe, add_mixtral, add_qwen2_moe, add_qwen3_moe
+from app.checkpoint.gguf.gguf_experts import (
+    COUNT,
+    add_granite_moe,
+    add_mixtral,
+    add_qwen2_moe,
+    add_qwen3_moe,
+    check_expert_names,
+)
 from app.checkpoint.gguf.gguf_extras import (
     CAPS,
     MULTIPLIERS,
@@ -210,6 +217,8 @@ def find_gguf_tensors(spec: ModelSpec, files: GgufFiles) -> dict[str, StoredTens
         if not tensor.type.is_supported or (len(tensor.shape) == 1 and tensor.type.is_quantized):
             raise rejected(f"{tensor.file}: {name} has type {tensor.type.name}, which is not supported; {ADVICE}.")
     family, shapes, file = _family_of(files.metadata), spec.tensor_shapes(), files.metadata.file
+    if spec.experts is not None:
+        check_expert_names(file, files.tensors)
     places = {
         name: rows._replace(name=stored_name(rows.name, family.norms))
         for name, rows in family.names.locate(shapes).items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from app.contract.errors import ConfigurationError, EngineFailed
 from app.contract.events import RequestFailed, TokenDelta
 from app.contract.requests import EngineRequest
 from app.contract.sampling_params import SamplingParams
+from app.engine.output_processor import FAILED_REQUEST
 from app.engine.thread import EngineThread
 from app.runtime.clock import monotonic
 from app.streaming.async_engine import AsyncEngine
@@ -34,6 +36,7 @@ from app.text.entry.request_builder import RequestBuilder, Terms
 from app.text.template.chat_template import RenderOptions
 
 _POLL_S = 0.02
+_log = logging.getLogger("quire.engine")
 
 
 class LocalModel:
@@ -47,6 +50,7 @@ class LocalModel:
         model = model or OpenedModel.open(config.model)
         self._text = model.text
         self._runner = runner
+        _log.addFilter(_is_news)
         self._thread = EngineThread(config, model=model)
         self._engine = AsyncEngine(self._thread, config)
         try:
@@ -95,6 +99,7 @@ class LocalModel:
     def close(self) -> None:
         """End the engine."""
         self._runner.run(self._engine.close())
+        _log.removeFilter(_is_news)
 
     @property
     def _builder(self) -> RequestBuilder:
@@ -133,6 +138,11 @@ class LocalModel:
                 await asyncio.sleep(_POLL_S)
         if health.state is EngineState.FAILED:
             raise self._thread.failure or EngineFailed(health.message)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line of the log says more than the error of the request, which the terminal shows."""
+    return record.msg != FAILED_REQUEST or record.exc_info is not None
 
 
 class LocalModels:

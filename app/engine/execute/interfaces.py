@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from app.checkpoint.sizes import StoredType
 from app.contract.engine_counts import GraphCounts
 from app.engine.execute.kv_cache import KVCache, KVLayout
 from app.engine.execute.masks import Masks
@@ -96,6 +97,12 @@ class Backend(Protocol):
 
     def finish_kernels(self) -> None:
         """Wait until the kernels are compiled; nothing may be computed on the device before. Idempotent."""
+
+    def planned_activations(self, stored_type: StoredType) -> int:
+        """Return the bytes of host memory that `prepare` and the runner will allocate; 0 on a GPU, which says no.
+
+        `stored_type` is that of the matrices that stay as they are in the model's files.
+        """
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         """Allocate the memory that steps need besides weights and cache; return its bytes."""

@@ -43,6 +43,22 @@ def check_weights(num_bytes: int, free_bytes: int, advise: Callable[[int], str] 
         raise CannotStart(f"The weights take {taken}; {free} are free. {advice}")
 
 
+def check_activations(num_bytes: int, weight_bytes: int, free_bytes: int, num_tokens: int) -> None:
+    """Reject activations that do not fit beside the weights, before any of both is there.
+
+    They are those of steps with up to `num_tokens` tokens.
+
+    Raises:
+        CannotStart: weights and activations need more than `free_bytes`.
+    """
+    if weight_bytes + num_bytes > free_bytes:
+        taken = f"{_size(weight_bytes, up=True)}, and the activations {_size(num_bytes, up=True)}"
+        raise CannotStart(
+            f"The weights take {taken}; {_size(free_bytes)} are free. Lower --max-num-batched-tokens, which is "
+            f"{num_tokens}, or use a smaller model."
+        )
+
+
 def default_cache_bytes(free_bytes: int) -> int:
     """Return the default bytes of a KV cache in RAM: a quarter, because the machine runs other programs too."""
     return min(free_bytes // 4, MAX_DEFAULT_BYTES)

@@ -10,7 +10,7 @@ import torch
 
 from app.checkpoint.model_files import ModelFiles
 from app.config.checks import check_device
-from app.config.devices import CPU, CUDA, MIN_DEPENDENT_DRIVER, NO_ROCM, driver_version, resolve_device
+from app.config.devices import CPU, CUDA, MIN_DEPENDENT_DRIVER, NO_EXPERTS, NO_ROCM, driver_version, resolve_device
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.engine.execute.cpu.backend import EagerBackend, NativeBackend
@@ -22,7 +22,7 @@ _log = logging.getLogger("quire.engine")
 
 def _gpu_backend(config: Config, files: ModelFiles) -> Backend:
     if files.spec.experts is not None:
-        raise CannotStart("Mixtures of experts run on a CPU only; use --device cpu.")
+        raise CannotStart(f"No GPU can be used: {NO_EXPERTS}.")
     if torch.version.hip is not None:
         raise CannotStart(f"No GPU can be used: {NO_ROCM}.")
     if not torch.cuda.is_available():

@@ -67,7 +67,7 @@ def test_a_factor_without_a_type_is_linear_scaling(key: str, tmp_path: Path):
         assert read(tmp_path, plain) == read(tmp_path)
     with pytest.raises(ModelRefused, match=r"rope\.scaling\.type is linear, beside the tensor"):
         read(tmp_path, {f"llama.{key}": 8.0}, rope_freqs=("F32", np.ones(8, np.float32)))
-    with pytest.raises(ModelRefused, match=rf"{key} is -8\.0; it must be a number above 0"):
+    with pytest.raises(ModelRefused, match=rf"{key} is -8\.0; it must be a number above"):
         read(tmp_path, {f"llama.{key}": -8.0})
 
 

@@ -263,6 +263,25 @@ def test_what_these_families_do_not_have_is_rejected(
         read(tmp_path, fields, architecture)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("blk.1.ffn_gate_up_exps.weight", r"gates and ups of experts in one tensor \(blk\.1\.ffn_gate_up_exps"),
+        ("blk.0.ffn_gate.0.weight", r"each expert in tensors of its own, as in old files \(blk\.0\.ffn_gate\.0"),
+        ("blk.1.ffn_down.5.weight", "which is not supported; take a file with ffn_gate_exps and ffn_up_exps"),
+    ],
+)
+def test_experts_that_are_stored_in_other_ways_are_named(name: str, words: str, tmp_path: Path):
+    """Not as an incomplete file, which one would download again."""
+    folder = tiny("Qwen3Moe")
+    tensors = stored_tensors(folder, "Qwen3Moe")
+    kind = tensors.pop("blk.1.ffn_gate_exps.weight")
+    fields = model_fields(folder, "Qwen3Moe") | text_fields(folder)
+    file = write_gguf(tmp_path / "m.gguf", fields, tensors | {name: kind})
+    with pytest.raises(ModelRefused, match=words):
+        read_gguf(file, ModelConfig())
+
+
 def test_the_first_layers_of_a_mixture_may_have_no_experts(tmp_path: Path):
     dense = {f"blk_0_ffn_{name}_exps": None for name in ("gate", "up", "down")} | {"blk_0_ffn_gate_inp": None}
     matrices = {f"blk_0_ffn_{name}": ("F32", np.ones((96, 64), np.float32)) for name in ("gate", "up")}

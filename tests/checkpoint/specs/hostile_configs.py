@@ -9,7 +9,9 @@ from tests.checkpoint.specs import published_configs as published
 
 NAN, INFINITE = float("nan"), float("inf")
 COUNTS: tuple[Any, ...] = ("many", 0, -3, 2.5)
-_NUMBERS: tuple[Any, ...] = ("large", 0, -1.0, NAN, INFINITE)
+TINY: tuple[Any, ...] = (1e-200, 1e-45, 1e-19)
+"""Numbers whose squares or reciprocals are beyond the range of float32."""
+_NUMBERS: tuple[Any, ...] = ("large", 0, -1.0, NAN, INFINITE, *TINY)
 FLAGS: tuple[Any, ...] = ("yes", 1)
 _TYPES: tuple[Any, ...] = ("sliding_attention", ["full_attention"], ["chunked_attention"] * 26, [[]] * 26)
 _YARN = {"rope_type": "yarn", "factor": 8.0}

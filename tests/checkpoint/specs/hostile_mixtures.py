@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.checkpoint.specs import published_mixtures as published
-from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, Wrong, crafted
+from tests.checkpoint.specs.hostile_configs import COUNTS, FLAGS, NAN, TINY, Wrong, crafted
 from tests.checkpoints import tiny
 
 _LARGE: tuple[Any, ...] = (2**63, [8])
-_LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]])
+_LAYERS: tuple[Any, ...] = ("0", {"0": 1}, [1.5], ["first"], [[]], [True], [-1], "", 0, False)
 
 _WRONG: Wrong = {
     "mixtral": (
@@ -48,7 +48,8 @@ _WRONG: Wrong = {
         published.GRANITE_31_3B_A800M,
         {
             "num_local_experts": (*COUNTS, 10**6), "num_experts_per_tok": (*COUNTS, 41),
-            "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, float("nan")),
+            "shared_intermediate_size": ("8", -1, 2.5), "residual_multiplier": ("all", 0, -1.0, NAN, *TINY, 1e19),
+            "logits_scaling": TINY, "embedding_multiplier": TINY, "attention_multiplier": TINY,
             "hidden_act": ("gelu",),
         },
     ),
@@ -90,6 +91,14 @@ _DAMAGES: dict[str, Callable[[Tensor], Tensor | None]] = {
     "bytes": lambda tensor: tensor.to(torch.int8),
     "doubles": lambda tensor: tensor.double(),
 }
+ADDED_TENSORS = (
+    ("mixtral", "block_sparse_moe.experts.4.w1.weight"), ("mixtral", "block_sparse_moe.gate.bias"),
+    ("qwen 2 moe", "mlp.experts.6.up_proj.weight"), ("qwen 2 moe", "mlp.shared_expert_gate.bias"),
+    ("qwen 3 moe", "mlp.experts.0.gate_proj.bias"), ("qwen 3 moe", "mlp.gate.e_score_correction_bias"),
+    ("granite moe", "block_sparse_moe.router.layer.bias"), ("granite moe", "block_sparse_moe.input_linear.bias"),
+)  # fmt: skip
+"""Families, and tensors that they do not have."""
+_NO_NUMBERS = {"no numbers": lambda tensor: torch.full_like(tensor, torch.nan)}
 
 HOSTILE_TENSORS = {
     f"{family}: {tensor} {damage}": (family, f"{_LAYER}{tensor}", damage)
@@ -107,8 +116,19 @@ def write_damaged(folder: Path, family: str, name: str, damage: str) -> None:
     for file in source.glob("*.json"):
         shutil.copy(file, folder)
     tensors = load_file(source / "model.safetensors")
-    changed = _DAMAGES[damage](tensors.pop(name))
+    changed = (_DAMAGES | _NO_NUMBERS)[damage](tensors.pop(name))
     save_file(tensors if changed is None else tensors | {name: changed}, folder / "model.safetensors")
+
+
+def write_added(folder: Path, family: str, name: str) -> None:
+    """Write a tiny model with one tensor more in its layer."""
+    architecture, fields, _ = _FAMILIES[family]
+    source = tiny(architecture, **fields)
+    for file in source.glob("*.json"):
+        shutil.copy(file, folder)
+    save_file(
+        load_file(source / "model.safetensors") | {f"{_LAYER}{name}": torch.ones(4)}, folder / "model.safetensors"
+    )
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ FAMILY_REJECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ..
     "phi factor zero": (
         PHI_4_MINI,
         {"rope_scaling": {"type": "su", "long_factor": [1.0] * 47 + [0], "short_factor": [1.0] * 48}},
-        ("long_factor[47]", "above 0"),
+        ("long_factor[47]", "above"),
     ),
     "phi odd part": (PHI_4_MINI, {"partial_rotary_factor": 0.76}, ("partial_rotary_factor", "0.76", "128", "even")),
     "phi part above 1": (PHI_4_MINI, {"partial_rotary_factor": 1.5}, ("partial_rotary_factor", "1.5")),
@@ -130,7 +130,7 @@ FAMILY_REJECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ..
     "phi window": (PHI_4, {"sliding_window": 0}, ("sliding_window", "0")),
     "smollm list": (SMOLLM_3, {"no_rope_layers": [1, 0]}, ("no_rope_layers", "36 layers")),
     "smollm values": (SMOLLM_3, {"no_rope_layers": [2] * 36}, ("no_rope_layers", "0 and 1")),
-    "granite multiplier": (GRANITE_3_3_2B, {"residual_multiplier": 0}, ("residual_multiplier", "above 0")),
+    "granite multiplier": (GRANITE_3_3_2B, {"residual_multiplier": 0}, ("residual_multiplier", "above")),
     "granite float16": (GRANITE_3_3_2B, {"torch_dtype": "float16"}, ("residual_multiplier", "bfloat16")),
     "granite recurrent": (
         GRANITE_DENSE_HYBRID, {"layer_types": ["mamba"] * 39 + ["attention"]}, ("layer_types", "mamba"),

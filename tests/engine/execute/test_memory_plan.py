@@ -11,7 +11,13 @@ from app.config.setting import GIB
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
 from app.engine.execute.kv_cache import KVLayout
-from app.engine.execute.memory_plan import check_weights, free_memory, plan_num_blocks, plan_num_host_blocks
+from app.engine.execute.memory_plan import (
+    check_activations,
+    check_weights,
+    free_memory,
+    plan_num_blocks,
+    plan_num_host_blocks,
+)
 
 LAYOUT = KVLayout(block_size=16, num_layers=4, num_kv_heads=2, head_dim=64, dtype=torch.bfloat16)
 LONG = 10**9
@@ -46,6 +52,13 @@ def test_weights_larger_than_free_memory_are_rejected_before_loading():
     check_weights(GIB, GIB)
     with pytest.raises(CannotStart, match=r"take 2\.0 GiB; 1\.0 GiB are free"):
         check_weights(2 * GIB, GIB)
+
+
+def test_activations_that_do_not_fit_beside_the_weights_are_rejected_with_advice():
+    check_activations(GIB, 2 * GIB, 3 * GIB, 512)
+    words = r"take 2\.0 GiB, and the activations 1\.1 GiB; 3\.0 GiB are free\. Lower --max-num-batched-tokens, .* 512"
+    with pytest.raises(CannotStart, match=words):
+        check_activations(GIB + 1, 2 * GIB, 3 * GIB, 512)
 
 
 @pytest.mark.parametrize("settings", [{}, {"kv_cache_memory": LAYOUT.bytes_per_block - 1}])

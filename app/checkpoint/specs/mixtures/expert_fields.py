@@ -72,8 +72,11 @@ def read_sparse_layers(fields: Fields, num_layers: int) -> list[bool]:
     Raises:
         ModelRefused: a value that is not allowed.
     """
-    step, dense = fields.integer("decoder_sparse_step", 1), fields.config.get("mlp_only_layers") or []
-    if not isinstance(dense, list) or any(not isinstance(layer, int) for layer in dense):
-        raise fields.rejection("mlp_only_layers", f"is {dense!r:.80}; it must be a list of numbers of layers")
+    step, dense = fields.integer("decoder_sparse_step", 1), fields.config.get("mlp_only_layers")
+    dense = [] if dense is None else dense
+    if not isinstance(dense, list) or any(type(layer) is not int or layer < 0 for layer in dense):
+        raise fields.rejection(
+            "mlp_only_layers", f"is {dense!r:.80}; it must be a list of numbers of layers, from 0 on"
+        )
     others = set(dense)
     return [layer not in others and (layer + 1) % step == 0 for layer in range(num_layers)]

@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from app.checkpoint.sizes import StoredType
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.contract.errors import CannotStart
 from app.engine.execute import memory_plan
+from app.engine.execute.activation_sizes import host_activation_bytes
 from app.engine.execute.cpu.batch import BatchState, StepBuffers
 from app.engine.execute.cpu.graph import EagerGraph, HostGraph, RecordedGraph
 from app.engine.execute.cpu.runner import CpuRunner
@@ -51,6 +53,7 @@ class HostBackend:
     run_ahead = 0
     graph_memory = 0
     activation_memory = 0
+    has_kernels = False
 
     @property
     def kernels(self) -> str:
@@ -71,6 +74,10 @@ class HostBackend:
 
     def finish_kernels(self) -> None:
         """Do nothing: kernels are there before the backend is."""
+
+    def planned_activations(self, stored_type: StoredType) -> int:
+        config, spec = self._config, self._spec
+        return host_activation_bytes(config, spec, self.quantization, stored_type, has_kernels=self.has_kernels)
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         self._arena, self._eos_token_ids = self.make_arena(), eos_token_ids
@@ -155,6 +162,7 @@ class NativeBackend(HostBackend):
 
     # Zeros behind each row: odd widths are read in pairs, and rows at powers of two would share cache sets of the CPU.
     ROW_GAP = 32
+    has_kernels = True
 
     def __init__(self, config: Config, spec: ModelSpec, library: NativeLibrary) -> None:
         # Who asks for another type than bfloat16 gets products of numbers of that type.

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from app.checkpoint.sizes import weight_bytes
+from app.checkpoint.sizes import StoredType, weight_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.devices import MIN_CAPABILITY, MIN_FP8_CAPABILITY
 from app.config.setting import GIB, MIB
@@ -122,6 +122,9 @@ class GpuBackend:
         spec, is_fp8 = self._spec, self._config.cache.kv_cache_dtype == "fp8"
         dtype = torch.float8_e4m3fn if is_fp8 else self._dtype
         return KVLayout(self._config.cache.block_size, spec.num_layers, spec.num_kv_heads, spec.head_dim, dtype)
+
+    def planned_activations(self, stored_type: StoredType) -> int:
+        return 0
 
     def prepare(self, max_model_len: int, eos_token_ids: Collection[int]) -> int:
         spec, device, limits = self._spec, self.device, self._config.scheduler

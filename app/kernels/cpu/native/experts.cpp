@@ -1,8 +1,8 @@
 // Mixtures of experts: which experts compute which tokens, and the products of each expert's tokens.
 //
-// What a record's threads share out must not depend on what the router says: a late thread may look when the next layer's
-// router has spoken already (see team.h). So rows are shared out, and panels of all experts, whether these have rows or
-// not; a thread that has claimed some may read what the router said.
+// What a record's threads share out must not depend on what the router says: a late thread may look when the next
+// layer's router has spoken already (see team.h). So rows are shared out, and panels of all experts, whether these have
+// rows or not; a thread that has claimed some may read what the router said.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -11,6 +11,7 @@ import torch
 from app import LLM, SamplingParams
 from app.checkpoint.inspection import inspect
 from app.checkpoint.model_files import ModelFiles
+from app.config.devices import NO_EXPERTS
 from app.config.settings import Config, make_config
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.execute import selection
@@ -63,7 +64,7 @@ def test_enforce_eager_does_not_load_kernels(monkeypatch: pytest.MonkeyPatch):
 def test_a_mixture_of_experts_is_refused_on_a_gpu_in_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(selection, "resolve_device", lambda device: "cuda")
     config = make_config({"model": str(tiny("Qwen3Moe")), "device": "cuda"})
-    with pytest.raises(CannotStart, match=r"^Mixtures of experts run on a CPU only; use --device cpu\.$"):
+    with pytest.raises(CannotStart, match=rf"^No GPU can be used: {NO_EXPERTS}\.$"):
         select_backend(config, inspect(config.model))
 
 
