@@ -7,7 +7,6 @@ own, in specs/.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 
 from app.checkpoint.checkpoint_folder import Checkpoint, rejected
@@ -22,8 +21,6 @@ from app.checkpoint.tensor_types import DTYPES
 from app.contract.errors import InvalidValue
 from app.contract.sampling_defaults import MODELS_NAMES
 from app.contract.sampling_params import SamplingParams
-
-_MODULE = re.compile(r".*?\blayers\.\d+\.[^.]+")
 
 
 def read_model(
@@ -119,5 +116,5 @@ def _check_mixture(places: Mapping[str, StoredRows], tensors: Mapping[str, Store
 
 def _module(name: str) -> str | None:
     """Return the module of a layer that a stored tensor is of, and the layer; None for one of no layer."""
-    found = _MODULE.match(name)
-    return None if found is None else found[0]
+    before, layers, rest = name.partition("layers.")
+    return ".".join([before + layers, *rest.split(".")[:2]]) if layers else None

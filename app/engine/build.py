@@ -87,11 +87,9 @@ def build_engine(
         ConfigurationError: a prefix cannot be pinned.
         CannotStart: there is not enough memory.
     """
-    timings = timings or StartTimings()
+    timings, grammars = timings or StartTimings(), grammars or GrammarCache()
     model = model or OpenedModel.open(config.model)
-    files, spec, tokenizer = model.files, model.spec, model.text.tokenizer
-    eos_token_ids = model.eos_token_ids
-    grammars = grammars or GrammarCache()
+    files, spec, tokenizer, eos_token_ids = model.files, model.spec, model.text.tokenizer, model.eos_token_ids
     try:
         if resolve_device(config.model.device) == CPU and not config.model.enforce_eager:
             prepare_library(lambda line: None, check=partial(progress, 0.0))

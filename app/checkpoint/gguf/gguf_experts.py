@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from app.checkpoint.spec import ExpertSpec, ModelSpec, RouterScores
 from app.checkpoint.specs.mixtures.expert_fields import read_experts, with_experts
 
 COUNT = "expert_count"
-_OF_ONE_EXPERT = re.compile(r"blk\.\d+\.ffn_(?:gate|up|down)\.\d+\.")
+_OF_ONE_EXPERT = ("ffn_gate", "ffn_up", "ffn_down")  # before its number
 _FUSED = ".ffn_gate_up_exps."
 _SOFTMAX = (0, 1)  # of expert_gating_func; 0: the file does not say it
 
@@ -54,7 +53,9 @@ def check_expert_names(file: Path, names: Iterable[str]) -> None:
         ModelRefused: the message says how they are stored.
     """
     for name in names:
-        how = "each expert in tensors of its own, as in old files" if _OF_ONE_EXPERT.match(name) else ""
+        module, number = [*name.split("."), "", "", "", ""][2:4]
+        is_one = module in _OF_ONE_EXPERT and number.isdecimal()
+        how = "each expert in tensors of its own, as in old files" if is_one else ""
         how = "gates and ups of experts in one tensor" if _FUSED in name else how
         if how:
             raise rejected(
