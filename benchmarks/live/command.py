@@ -32,6 +32,8 @@ from benchmarks.live.report import (
     engine_table,
     engine_verdicts,
     faults,
+    pool_lines,
+    pool_verdicts,
     served_json,
     served_table,
     served_verdicts,
@@ -42,7 +44,7 @@ from benchmarks.options import chosen
 from benchmarks.stopping import stopped_by_signals
 
 SERVED = "served"
-NO_COSTS = UnitCosts(0.0, {})
+NO_COSTS = UnitCosts(0.0, {}, {})
 
 
 def add_options(parser: Parser) -> None:
@@ -63,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
         figures = {name: engine_json(found, judged[name]) for name, found in cells.items()}
         _write("live", args.repeat, {"cells": figures})
     if beside:
-        print(*served_table(beside, costs, own_terminal()), sep="\n")
+        print(*served_table(beside, costs, own_terminal()), *pool_lines(costs), sep="\n")
         figures = {name: served_json(name, found, costs) for name, found in beside.items()}
         _write("live_served", args.repeat, {"picture": costs._asdict(), "beside": figures})
-    verdicts = [*judged.values(), *served_verdicts(beside)]
+    verdicts = [*judged.values(), *served_verdicts(beside), *pool_verdicts(costs)]
     print(*verdicts, sep="\n")
     return conclude(verdicts, faults(beside))
 

@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from app.contract.engine_picture import Watch
@@ -113,13 +114,15 @@ class Cell(NamedTuple):
     num_turns: int = 2  # times ORDER
 
 
-def _pool() -> Engine:
-    num_prompt = CELLS["pool"].num_prompt
+def pool_cell(num_blocks: int) -> Cell:
+    """Return a pool of so many KV blocks, nearly full: as many sequences as the large one has for its size."""
+    batch, num_prompt = num_blocks * POOL_BATCH // NUM_POOL_BLOCKS, 355 * BLOCK_SIZE
+    return Cell(partial(_pool, num_blocks, batch, num_prompt), batch, num_prompt, num_steps=100, num_turns=1)
+
+
+def _pool(num_blocks: int, batch: int, num_prompt: int) -> Engine:
     idle = IdleEngine(
-        num_blocks=NUM_POOL_BLOCKS,
-        max_num_seqs=POOL_BATCH,
-        max_tokens=16 * num_prompt,
-        max_model_len=num_prompt + 1000,
+        num_blocks=num_blocks, max_num_seqs=batch, max_tokens=16 * num_prompt, max_model_len=num_prompt + 1000
     )
     idle.engine.runner = BusyRunner(idle.engine.runner)
     return idle.engine
@@ -128,7 +131,7 @@ def _pool() -> Engine:
 CELLS = {
     "guide": Cell(lambda: load_model("guide", max_num_seqs=32).engine, batch=32, num_prompt=64, num_steps=150),
     "s135": Cell(lambda: load_model("s135", max_num_seqs=32).engine, batch=32, num_prompt=64, num_steps=60),
-    "pool": Cell(_pool, batch=POOL_BATCH, num_prompt=355 * BLOCK_SIZE, num_steps=100, num_turns=1),
+    "pool": pool_cell(NUM_POOL_BLOCKS),
 }
 
 

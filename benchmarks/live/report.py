@@ -68,6 +68,18 @@ def served_verdicts(found: Mapping[str, Served]) -> Iterator[Verdict]:
         yield judge("live", STALLED_MORE, statistics.median(more))
 
 
+def pool_lines(costs: UnitCosts) -> list[str]:
+    """Return what a message takes of the event loop by the size of the pool, a line for each."""
+    return [
+        f"a pool of {blocks} blocks: {number(spent)} ms of the loop" for blocks, spent in costs.pool_loop_ms.items()
+    ]
+
+
+def pool_verdicts(costs: UnitCosts) -> list[Verdict]:
+    """Judge what a message takes of the event loop by the size of the pool."""
+    return [judge("live", MESSAGE, spent, f"{blocks} blocks") for blocks, spent in costs.pool_loop_ms.items()]
+
+
 def stalled_more(found: Mapping[str, Served]) -> list[float]:
     """Return how much more a stalled watcher has cost in each round than one that reads; empty if one is unknown."""
     if not {STALLED, WATCHER} <= {*found}:

@@ -12,7 +12,7 @@ from benchmarks.live.spent import Spent
 from benchmarks.live.unit_costs import UnitCosts
 from benchmarks.live.watching import Watched
 
-COSTS = UnitCosts(0.2, {WATCHER: 0.3})
+COSTS = UnitCosts(0.2, {WATCHER: 0.3}, {"1,000": 0.1})
 
 
 def found(share: float) -> Found:
@@ -35,7 +35,17 @@ def test_a_cost_above_the_limit_is_missed(share, served_share, code, monkeypatch
     written = {file.stem: json.loads(file.read_text()) for file in tmp_path.iterdir()}
     assert [*written["live"]["cells"]] == ["guide", "s135", "pool"]
     assert [*written["live_served"]["beside"]] == [WATCHER]
-    assert written["live_served"]["picture"] == {"engine_ms": 0.2, "loop_ms": {WATCHER: 0.3}}
+    assert written["live_served"]["picture"] == COSTS._asdict()
+
+
+def test_a_large_pool_may_not_take_too_much_of_the_loop(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    costs = COSTS._replace(pool_loop_ms={"1,000": 0.1, "100,000": 1.2})
+    monkeypatch.setattr(command, "measure_served", lambda repeats: (beside(0.0), costs))
+    assert command.run(Namespace(repeat=1, only="served")) == 1
+    printed = capsys.readouterr().out
+    assert "a pool of 100,000 blocks: 1.20 ms of the loop" in printed
+    assert "100,000 blocks: processor time of the event loop for a message is 1.2 ms, at most 1 ms: MISSED" in printed
 
 
 def test_parts_can_be_chosen(monkeypatch, tmp_path):

@@ -68,7 +68,7 @@ def test_one_that_misses_nothing_was_not_stalled():
 
 def test_what_is_not_known_is_not_shown():
     found = all_beside()
-    costs = UnitCosts(2.0, {WATCHER: 1.0, WATCHERS: 8.0, STALLED: 1.0})
+    costs = UnitCosts(2.0, {WATCHER: 1.0, WATCHERS: 8.0, STALLED: 1.0}, {})
     head, *rows = served_table(found, costs, Terminal())
     assert head.split("  ")[-1] == "unwatched" and [row.split("  ")[0] for row in rows] == [*NAMES]
     assert "4 (4-4)" in rows[0] and "-" not in rows[0].split()
