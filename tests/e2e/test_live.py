@@ -366,7 +366,7 @@ async def test_the_map_stays_where_it_is_when_a_figure_comes_or_goes(
         times = p50 and {"p50": p50, "p95": 1.4, "p99": 2.0}
         engine.figures = {"first_token_ms": times, "between_tokens_ms": times}
         await socket.send_bytes(engine.whole() if not tops else engine.difference())
-        told = r"0\.90 ms\s*95 % in 1\.4 ms" if p50 else r"none\s*in the last minute"
+        told = r"0\.90 ms\s*95 % in 1\.4 ms" if p50 else r"none\s*of ended answers"
         await expect(figure).to_have_text(re.compile(f"first token\\s*{told}"))
         tops.add(await page.locator(".live-blocks").evaluate("blocks => blocks.getBoundingClientRect().top"))
     assert len(tops) == 1, tops

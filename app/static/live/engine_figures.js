@@ -10,8 +10,10 @@ export function EngineFigures({ figures, saving }) {
     <dl class="live-figures">
       <${Figure} name="tokens/s" value=${tokens_per_s ? formatRate(tokens_per_s) : "0"}
         note=${`${running} at once`} />
-      <${Figure} name="first token" ...${timeOf(first_token_ms)} />
-      <${Figure} name="between tokens" ...${timeOf(between_tokens_ms)} />
+      <${Figure} name="first token" ...${timeOf(first_token_ms, "of ended answers")}
+        title="Of the answers that ended in the last minute: half of them began sooner than this." />
+      <${Figure} name="between tokens" ...${timeOf(between_tokens_ms, "in the last minute")}
+        title="In the last minute: half of the tokens came sooner than this after the one before." />
       <${Figure} name="cache hits" value=${hit_rate === null ? "–" : `${Math.round(100 * hit_rate)} %`} note="of prompt tokens" />
       <${Figure} name="blocks held" value=${saving?.held.toLocaleString("en") ?? "–"}
         note=${saving ? `in one piece ${saving.reserved.toLocaleString("en")}` : ""}
@@ -27,8 +29,8 @@ function Figure({ name, value, note = "", title = undefined }) {
   return html`<div title=${title}><dt>${name}</dt><dd><b>${value}</b> <span>${note}</span></dd></div>`;
 }
 
-const timeOf = (times) =>
-  times ? { value: formatDuration(times.p50), note: `95 % in ${formatDuration(times.p95)}` } : { value: "none", note: "in the last minute" };
+const timeOf = (times, where) =>
+  times ? { value: formatDuration(times.p50), note: `95 % in ${formatDuration(times.p95)}` } : { value: "none", note: where };
 
 const savingOf = ({ held, reserved }) =>
   `Your requests hold ${held} blocks. A cache that keeps each request in one piece would reserve ${reserved} blocks for them, as many as they may need in the end.`;
