@@ -240,8 +240,7 @@ class RemoteSequences:
         self._clear_suspect()
 
     def _apply_took(self, took: Took) -> None:
-        has_ended = took.is_complete or took.failure is not None  # so no mask follows
-        if has_ended and (ended := self._ending.pop(took.sequence_id, None)) is not None:
+        if took.is_end and (ended := self._ending.pop(took.sequence_id, None)) is not None:
             self._regions.free(ended)
         take = self._takes.pop(took.sequence_id, None)
         if take is None:
@@ -251,7 +250,7 @@ class RemoteSequences:
         sequence.tokens += take.token_ids[: took.num_taken] if took.is_complete else take.token_ids
         sequence.failure = sequence.failure or took.failure
         sequence.is_complete = took.is_complete
-        if has_ended:
+        if took.is_end:
             sequence.has_answered = True
             self.late.pop(sequence.number, None)
         if took.is_complete or sequence.has_all:

@@ -83,14 +83,16 @@ class KeptGrammars:
     def _is_kept(self, grammar: Grammar, lexer: SharedLexer) -> bool:
         return self._lexers.get(grammar, (None, 0))[0] is lexer
 
-    def shrink(self) -> None:
+    def shrink(self) -> bool:
         """Give free memory back every LOOK_S seconds, and drop all grammars beyond MAX_GROWTH_BYTES. Called often.
+
+        Return whether the process is still larger then: pages of the heap that hold next to nothing stay.
 
         Matching lets grammars grow beyond what they took when they were compiled, which takes little. Matchers live as
         long as answers and are freed between what lexers keep: the heap would have the size of its busiest moment.
         """
         if (now := self._clock()) < self._look_at:
-            return
+            return False
         self._look_at = now + LOOK_S
         trim_heap()
         if self._growth() > MAX_GROWTH_BYTES:
@@ -98,6 +100,7 @@ class KeptGrammars:
                 self._lexers.clear()
                 self._num_bytes = 0
             trim_heap()
+        return self._growth() > MAX_GROWTH_BYTES
 
     def _growth(self) -> int:
         return self._memory_bytes() - self._first_bytes

@@ -82,6 +82,11 @@ class Took(msgspec.Struct, array_like=True, frozen=True):
     is_complete: bool
     failure: str | None
 
+    @property
+    def is_end(self) -> bool:
+        """Whether no mask follows."""
+        return self.is_complete or self.failure is not None
+
 
 class Drafted(msgspec.Struct, array_like=True, frozen=True):
     """The masks behind the first `count` draft tokens of a sequence are there; it is -1 where none could be made.

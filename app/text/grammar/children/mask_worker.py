@@ -145,7 +145,7 @@ class MaskWorker:
                 again.append((row, partial(self._take_later, take)))
                 continue
             took.append(taken)
-            if _goes_on(taken):
+            if not taken.is_end:
                 going_on.append(row)
         ready: list[Ready] = []
         if is_quick := self._jobs.is_quick(going_on):
@@ -239,7 +239,7 @@ class MaskWorker:
             return partial(self._take_later, take)
         with self._sending:
             self._tell((took,))
-        if not _goes_on(took):
+        if took.is_end:
             return None
         self._times.note(self._times.index(), take.sequence_id)  # the mask may cost as much again
         return self._find(row)
@@ -374,19 +374,13 @@ class MaskWorker:
 
     # --- Watching thread ------------------------------------------------------------------------------------------
 
-    @property
-    def _is_working(self) -> bool:
-        return self._jobs.num_open > 0 or self._memory.notes[MAIN] != 0
-
     def _watch(self, index: int) -> None:
         while True:
-            if not self._is_working:
+            if not self._jobs.num_open and not self._memory.notes[MAIN]:
                 self._times.forget()
                 self._jobs.begun.wait(IDLE_S)
             self._times.arm()
-            self._times.note(index, NO_SEQUENCE)
-            self._grammars.shrink()
-            self._times.note(index, 0)
+            self._shrink(index)
             time.sleep(TICK_S)
             self._jobs.share()
             with self._sending:
@@ -394,6 +388,10 @@ class MaskWorker:
                     self._tell()  # for threads that work on something else already
             self._times.check()
 
-
-def _goes_on(took: Took) -> bool:
-    return took.failure is None and not took.is_complete
+    def _shrink(self, index: int) -> None:
+        """Give memory back; end the process if that leaves too much of it and no sequence is here to need it."""
+        self._times.note(index, NO_SEQUENCE)
+        is_large = self._grammars.shrink()
+        self._times.note(index, 0)
+        if is_large and not self._rows:
+            os._exit(0)

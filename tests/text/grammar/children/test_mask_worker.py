@@ -12,7 +12,7 @@ import pytest
 
 from app.contract.grammar import Constraint, Grammar, GrammarKind, ReasoningMarks
 from app.text.grammar.children.fork_client import ForkClient
-from app.text.grammar.children.mask_memory import MAIN, NO_SEQUENCE, NOTES_BYTES, SIGNAL, new_memory_file
+from app.text.grammar.children.mask_memory import MAIN, NO_SEQUENCE, NOTES_BYTES, SIGNAL, WATCHER, new_memory_file
 from app.text.grammar.children.mask_messages import (
     Draft,
     Drafted,
@@ -261,6 +261,30 @@ def test_what_sequences_leave_is_freed_under_a_note_that_blames_none(monkeypatch
         monkeypatch.setattr(made._jobs, "end", lambda row, seconds: True)
         assert made._do(thread, rows[3], lambda row: during.append(notes[thread]))
         assert during == [3] and notes[thread] == NO_SEQUENCE
+    os.close(descriptor)
+
+
+def test_a_process_that_stays_large_ends_when_no_sequence_is_there(monkeypatch: pytest.MonkeyPatch):
+    """The next one begins small; a sequence would have to begin again there, so none loses its process by that."""
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)  # it would end this process
+    ends = list[int]()
+    monkeypatch.setattr(os, "_exit", ends.append)
+    descriptor = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(encode(Setup(1, WORDS, REGIONS, (EOS,))))
+        made = MaskWorker(theirs, descriptor, cast(GrammarVocabulary, None), 0.1)
+        monkeypatch.setattr(made._grammars, "shrink", lambda: True)
+        made._take_turn(Turn(starts=(Start(3, 3, "", ABC, (), 1),)))
+        made._shrink(WATCHER)
+        assert ends == []
+        made._take_turn(Turn(ends=(3,)))
+        monkeypatch.setattr(made._grammars, "shrink", lambda: False)
+        made._shrink(WATCHER)
+        assert ends == []
+        monkeypatch.setattr(made._grammars, "shrink", lambda: True)
+        made._shrink(WATCHER)
+        assert ends == [0] and suspects_of(made._memory.notes.tolist()) == frozenset()
     os.close(descriptor)
 
 
