@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -91,8 +92,9 @@ def test_masks_behind_tokens_that_may_come_fail_no_sequence(worker: Worker):
 
 
 @pytest.fixture
-def idle() -> Iterator[MaskWorker]:
+def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[MaskWorker]:
     """The worker of a process, in this one and without its threads: a test does their work."""
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)  # it would end this process, perhaps tests later
     ours, theirs = socket.socketpair()
     memory = new_memory_file(NOTES_BYTES + 4 * WORDS * REGIONS)
     ours.sendall(encode(Setup(0, WORDS, REGIONS, (EOS,))))
