@@ -31,7 +31,7 @@ serve: setup  ## Serve the embedded model on http://127.0.0.1:8000, again after 
 
 SUITE = $(BIN)/python -m pytest -q -p tests.forked_workers --workers $(WORKERS) \
     -p tests.shared_rewriting -p tests.longest_first -p tests.second_try -p tests.slowest_files -p tests.one_report
-test: dev  ## Run the tests, and once more what failed (12 to 18 min on 2 quiet cores); `make check` has those of tests/house
+test: dev  ## Run the tests, and once more what failed (10 to 18 min on 2 quiet cores); `make check` has those of tests/house
 	$(SUITE) --ignore=tests/house
 
 test-long: dev  ## Run what takes longer: long fuzzing, a fault in every step, ten thousand answers parsed (60 to 90 min)
