@@ -99,7 +99,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         text = message.get("text")
         if text is None or not self.handshake_complete or self.initial_response is not None:
             await super().send(message)
-            self._parse()  # what is left after a close: perhaps the client's
+            self._parse()  # a close lets reading go on, and the client's answer may be among what is left
             return
         if not self.writable.is_set():
             await self.writable.wait()
@@ -131,7 +131,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(self._limits.linger_s, self.transport.abort)
 
     def _parse(self) -> None:
-        """Parse what was received, in this turn or the next ones, while the application has no message to process."""
+        """Parse what was received, in this turn or the next ones, while the application has no message to process.
+
+        Nothing more is read before that is parsed.
+        """
         if self._unparsed and not self._is_parsing and not self.read_paused:
             self._is_parsing = True
             self._turns.take(self._parse_slice)
@@ -142,13 +145,21 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Parse the next slice; return whether another one may follow."""
         piece, self._unparsed = bytes(self._unparsed[:_SLICE_BYTES]), self._unparsed[_SLICE_BYTES:]
         if not self._is_over:
-            super().data_received(piece)
+            self._parse_piece(piece)
         if self._is_over:
             self._unparsed = memoryview(b"")
         self._is_parsing = bool(self._unparsed) and not self.read_paused
         if not self._unparsed and not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
         return self._is_parsing
+
+    def _parse_piece(self, piece: bytes) -> None:
+        try:
+            super().data_received(piece)
+        except Exception:  # this may be in another connection's call
+            self._is_over = True
+            self.logger.exception("A WebSocket is closed because its frames could not be processed.")
+            self.transport.abort()
 
     # --- The handshake ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from websockets.frames import Opcode
 
 from app.server import run
 from app.server.read_turns import TURN_S, ReadTurns
+from app.server.websocket_protocol import WebSocketProtocol
 from tests.api.serving import until
 from tests.server.test_websocket_protocol import open_websocket, read_frames
 from tests.server.websocket_frames import TEXT, frame
@@ -23,13 +24,13 @@ class Steps(ReadTurns):
         self.now = 0.0
         self._part = part
 
-    def begin(self, name: str, number: int) -> None:
-        """Ask for a number of steps."""
+    def begin(self, name: str, number: int, part: float | None = None) -> None:
+        """Ask for a number of steps, perhaps of another part."""
         left = iter(range(number - 1, -1, -1))
 
         def step() -> bool:
             self.noted += name
-            self.now += TURN_S * self._part
+            self.now += TURN_S * (self._part if part is None else part)
             return next(left) > 0
 
         self.take(step)
@@ -59,6 +60,14 @@ async def test_a_step_that_takes_longer_than_a_period_ends_it():
     steps.begin("a", 2)
     steps.begin("b", 1)
     await until(lambda: steps.noted == "a|a|b|")
+
+
+async def test_many_short_steps_are_one_turn_beside_long_ones():
+    """Parts of a long message do not each wait for a rotation of those whose frames are tiny."""
+    steps = Steps(part=0.5)
+    steps.begin("a", 5)
+    steps.begin("b", 20, part=0.005)
+    await until(lambda: steps.noted == f"aa|a{'b' * 20}a|a|")
 
 
 async def test_the_time_of_an_earlier_period_does_not_count():
@@ -112,4 +121,29 @@ async def test_what_follows_a_flood_is_read(periods):
         writer.write_eof()
         assert await read_frames(reader) == [(Opcode.CLOSE, b"\x03\xe8")]
         await until(lambda: server.num_connections == 0)
+        writer.close()
+
+
+@on_uvloop
+async def test_frames_that_cannot_be_processed_close_their_own_connection(periods, monkeypatch):
+    """They may be parsed in the turn of another connection, which goes on."""
+    async with served() as server:
+        (reader, writer), (other_reader, other_writer) = [await open_websocket(server) for _ in range(2)]
+        broken = next(iter(server.server.server_state.connections))
+
+        def fail(self) -> None:
+            raise RuntimeError("of a test")
+
+        monkeypatch.setattr(WebSocketProtocol, "handle_pong", lambda self, _: fail(self) if self is broken else None)
+        for each in (writer, other_writer):
+            each.write(frame(Opcode.PONG) * 3000)
+        await until(lambda: server.num_connections == 1)
+        (left,) = server.server.server_state.connections
+        assert left is not broken
+        hello = frame(TEXT, b'{"t":"hello","protocol":"quire.v1"}')
+        for each in (writer, other_writer):
+            each.write(hello)
+        ends = await asyncio.gather(read_frames(reader, TEXT), read_frames(other_reader, TEXT))
+        assert sorted(frames[-1:] != [] and frames[-1][0] == TEXT for frames in ends) == [False, True]
+        other_writer.close()
         writer.close()

@@ -86,7 +86,7 @@ class KeptGrammars:
     def shrink(self) -> bool:
         """Give free memory back every LOOK_S seconds, and drop all grammars beyond MAX_GROWTH_BYTES. Called often.
 
-        Return whether the process is still larger then: pages of the heap that hold next to nothing stay.
+        Return whether that has not helped: pages of the heap that hold next to nothing stay. False between two looks.
 
         Matching lets grammars grow beyond what they took when they were compiled, which takes little. Matchers live as
         long as answers and are freed between what lexers keep: the heap would have the size of its busiest moment.

@@ -299,12 +299,13 @@ class MaskWorker:
     def _compile_all(self, index: int) -> None:
         while True:
             self._compile_for_all(index, *self._jobs.next_to_compile(is_long=COMPILERS[index]))
+            self._times.note(index, 0)
 
     def _compile_for_all(self, index: int, lexer: SharedLexer, row: Row) -> None:
         self._times.note(index, row.start.sequence_id)
         began = time.thread_time()
         compiled = self._compile(lexer, row)
-        self._times.note(index, 0)
+        self._times.note(index, NO_SEQUENCE)  # until all is freed that is left, as in `_do`
         self._jobs.end_compiling(lexer, compiled, row, time.thread_time() - began)
 
     def _compile(self, lexer: SharedLexer, row: Row) -> CompiledGrammar | str:
@@ -393,5 +394,5 @@ class MaskWorker:
         self._times.note(index, NO_SEQUENCE)
         is_large = self._grammars.shrink()
         self._times.note(index, 0)
-        if is_large and not self._rows:
+        if is_large and not self._rows:  # one that begins just now begins again in the next process
             os._exit(0)
