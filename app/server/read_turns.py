@@ -18,7 +18,7 @@ would else wait for a rotation of those whose steps take a hundred times longer.
 
 
 class ReadTurns:
-    """Lets the sockets of a server together parse for at most TURN_S of each PERIOD_S, and one turn more, in rotation.
+    """Lets the sockets of a server together parse for at most TURN_S of each PERIOD_S, and one step more, in rotation.
 
     One read has up to 256 KiB, which are 40,000 frames of a hostile client: parsed at once, they would keep the loop
     from all others for 0.2 s, and those of many sockets for as many times longer. Event loop only.

@@ -51,7 +51,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = guard.limits.close_timeout_s
         self._pings = TokenBucket(guard.limits.max_pings_per_s, guard.limits.ping_burst, monotonic)
         self._unparsed = memoryview(b"")
-        self._is_parsing = False  # in this turn, or it waits for one
+        self._is_parsing = False  # now, or it waits for its turn
         self._is_over = False  # further received bytes are dropped
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from app.checkpoint.expert_sizes import pair_bytes
 from app.checkpoint.quantized_rows import quantized_bytes
-from app.checkpoint.sizes import StoredType, item_bytes
+from app.checkpoint.sizes import FLOAT_BYTES, StoredType, item_bytes
 from app.checkpoint.spec import ModelSpec
 from app.config.settings import Config
 from app.engine.schedule.limits import max_logit_rows
 
 _ROW_MULTIPLE = 8  # as in app/kernels/ops.py, which needs torch
 _ROW_GAP = 32  # as in cpu/backend.py, which needs torch
-_FLOAT_BYTES = 4  # logits are float32 for any dtype of the weights
 _WORD_BYTES = 4
 
 
@@ -31,10 +30,10 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
     is_short = spec.dtype == "bfloat16"
     narrow = wide = queries = item_bytes(spec)
     if has_kernels:
-        wide = _FLOAT_BYTES
-        narrow = 2 if is_short else _FLOAT_BYTES
+        wide = FLOAT_BYTES
+        narrow = 2 if is_short else FLOAT_BYTES
         is_int8 = config.cache.kv_cache_dtype == "int8"
-        queries = narrow if is_int8 else 2 if is_short else _FLOAT_BYTES
+        queries = narrow if is_int8 else 2 if is_short else FLOAT_BYTES
 
     def row(width: int, num_bytes: int) -> int:
         return num_bytes * (-(-width // _ROW_GAP) * _ROW_GAP + _ROW_GAP if has_kernels else width)
@@ -45,9 +44,9 @@ def activation_bytes(config: Config, spec: ModelSpec, *, has_kernels: bool) -> i
     starts = 0
     if spec.experts is not None:
         # Besides activations: numbers and scores of the chosen, pairs by expert, the shared one's factor.
-        width += spec.experts.per_token * (row(spec.experts.width, narrow) + 3 * _WORD_BYTES) + _FLOAT_BYTES
+        width += spec.experts.per_token * (row(spec.experts.width, narrow) + 3 * _WORD_BYTES) + FLOAT_BYTES
         starts = (spec.experts.count + 1) * _WORD_BYTES
-    logits = num_logit_rows(config) * (row(d, narrow) + row(spec.vocab_size, _FLOAT_BYTES))
+    logits = num_logit_rows(config) * (row(d, narrow) + row(spec.vocab_size, FLOAT_BYTES))
     return starts + _num_rows(config) * width + logits
 
 
@@ -57,7 +56,7 @@ def kernel_bytes(
     """Return the bytes of the copies of activations that kernels of a CPU multiply: quantized, and for experts."""
     num_rows = _num_rows(config)
     quantized = quantized_bytes(spec, quantization, stored_type, num_rows, num_logit_rows(config))
-    narrow = 2 if spec.dtype == "bfloat16" else _FLOAT_BYTES
+    narrow = 2 if spec.dtype == "bfloat16" else FLOAT_BYTES
     return quantized + (pair_bytes(spec, num_rows, narrow) if has_kernels else 0)
 
 
