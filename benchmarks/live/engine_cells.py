@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.contract.engine_picture import Watch
 from app.engine.engine import Engine
@@ -28,6 +28,7 @@ from app.engine.schedule.step_plan import StepPlan
 from app.runtime.clock import monotonic
 from benchmarks.engine_load import add, greedy, load_model
 from benchmarks.idle_engine import BLOCK_SIZE, IdleEngine
+from benchmarks.live.counted_view import CountedView
 from benchmarks.passing_runner import PassingRunner
 
 SETTLE = 20  # steps that are not counted
@@ -140,7 +141,6 @@ def measure(engine: Engine, cell: Cell, repeats: int) -> Found:
     found = Found()
     for number in range(repeats):
         names = start(engine, cell, number)
-        engine.turn([Watch(True)], monotonic())
         found.recording_s += recorded(engine, cell._replace(num_steps=SETTLE))
         seconds = {True: 0.0, False: 0.0}
         for is_on in ORDER * cell.num_turns:
@@ -191,19 +191,10 @@ def turns(engine: Engine, cell: Cell) -> list[Step]:
 
 def recorded(engine: Engine, cell: Cell) -> list[float]:
     """Take steps with somebody who watches; return the processor time that recording each for the next picture took."""
-    view, found = engine.view, list[float]()
-    assert view is not None
-    record = view.take_step
-
-    def timed(*step: Any) -> None:
-        began = time.thread_time()
-        record(*step)
-        found.append(time.thread_time() - began)
-
-    view.take_step = timed  # type: ignore[method-assign, assignment]
+    engine.view = view = CountedView(engine.scheduler)
     turns(engine, cell)
-    view.take_step = record  # type: ignore[method-assign]
-    return found
+    engine.turn([Watch(False)], monotonic())
+    return view.steps_s
 
 
 def num_since(turn: list[Step]) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from itertools import count, cycle
+from itertools import cycle
 from typing import Any
 
 import uvloop
@@ -17,11 +17,9 @@ import uvloop
 from app.contract.engine_picture import EnginePicture, Watch
 from app.contract.engine_status import EngineStats, ModelInfo, StepReport
 from app.contract.requests import EngineCommand
-from app.engine.schedule.step_plan import StepPlan, StepResult
-from app.engine.schedule.step_results import StepProgress
-from app.engine.view import View
 from app.runtime.clock import monotonic
 from benchmarks.live import engine_cells
+from benchmarks.live.counted_view import CountedView
 from benchmarks.live.engine_cells import Cell
 from benchmarks.streams.control import serve_requests, take_output
 from benchmarks.streams.scripted_engine import ScriptedEngine
@@ -29,23 +27,6 @@ from benchmarks.streams.served import serve_quire
 
 CELL = engine_cells.CELLS["guide"]
 STALL_S = 600.0
-
-
-class CountedView(View):
-    """A view that counts the processor time of all that it does, in `spent_s`."""
-
-    spent_s = 0.0
-
-    def take_step(self, plan: StepPlan, result: StepResult, progress: StepProgress, now: float) -> None:
-        began = time.thread_time()
-        super().take_step(plan, result, progress, now)
-        self.spent_s += time.thread_time() - began
-
-    def take_picture(self, now: float) -> EnginePicture | None:
-        began = time.thread_time()
-        picture = super().take_picture(now)
-        self.spent_s += time.thread_time() - began
-        return picture
 
 
 class PictureEngine(ScriptedEngine):
@@ -108,14 +89,14 @@ def make_pictures(cell: Cell, num_pictures: int) -> tuple[list[EnginePicture], f
     """Return pictures of an engine that decodes, and the processor seconds that they have taken."""
     engine = cell.open()
     engine_cells.start(engine, cell, 0)
-    engine.view = view = CountedView(engine.scheduler, count(1))
+    engine.view = view = CountedView(engine.scheduler)
     pictures: list[EnginePicture] = []
     while len(pictures) < num_pictures:
         if (picture := engine.turn((), monotonic()).picture) is not None:
             assert len(picture.groups) == cell.batch, "an answer has ended"
             pictures.append(picture)
     engine.turn([Watch(False)], monotonic())
-    return pictures, view.spent_s
+    return pictures, sum(view.steps_s) + sum(view.ends_s)
 
 
 if __name__ == "__main__":
