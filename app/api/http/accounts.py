@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
@@ -74,6 +75,7 @@ class ApiKeys:
         return Sender(None, account_of_address(connection.client.host if connection.client else ""))
 
 
+@lru_cache(maxsize=1024)
 def account_of_address(address: str) -> str:
     """Return the account of all clients with `address`; a text that is no address is an account of its own name."""
     try:

@@ -14,8 +14,10 @@ NOTE_BYTES = 8
 NOTES_BYTES = NOTE_BYTES * NUM_NOTES
 """The notes come first, 64-bit numbers, 0 without any: that of the sequence that has taken too long, those of threads,
 which say what each works on, and the last one, of the signal that has ended the process."""
-CULPRIT, MAIN, COMPILERS, WATCHER, SIGNAL = 0, 1, {2: False, 3: True}, NUM_NOTES - 2, NUM_NOTES - 1
-"""Notes by their index, and which thread compiles what takes long; mask threads follow behind those that compile."""
+CULPRIT, MAIN, WATCHER, SIGNAL = 0, 1, NUM_NOTES - 2, NUM_NOTES - 1
+"""Notes by their index: those of mask threads come behind those of COMPILERS."""
+COMPILERS = {2: False, 3: True}
+"""The notes of the threads that compile grammars, and whether that thread compiles those that take long."""
 NO_SEQUENCE = 2**64 - 1
 """The note of a thread that works, but for no sequence."""
 

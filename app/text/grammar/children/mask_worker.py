@@ -97,7 +97,7 @@ class MaskWorker:
         threading.Thread(target=self._guarded, args=(self._watch, WATCHER), daemon=True).start()
         turns = Messages(Turn)
         while data := self._steps.recv(READ_BYTES):
-            self._times.note(MAIN, NO_SEQUENCE)
+            self._times.note(MAIN, NO_SEQUENCE)  # to decode turns may take long, too, and so may to free the last ones
             found = turns.feed(data)
             for turn in found:
                 self._take_turn(turn)

@@ -21,7 +21,7 @@ TICK_S = 0.01
 STUCK_S = 0.5
 """Processor time after which the system ends the process, if `check` is not called: a call may keep the lock."""
 ARM_S = 0.001
-"""A note lets that time begin anew unless it began later than this before."""
+"""A note lets that time begin anew, but not again within this time on the clock: each would be a call of the system."""
 
 
 class WorkTimes:
@@ -56,7 +56,7 @@ class WorkTimes:
 
     def arm(self) -> None:
         """Let the system end the process unless this is called again: before any work, and while there is some."""
-        now = time.monotonic()  # of before, and kept only then: the timer is never older than `_armed_at` says
+        now = time.monotonic()  # read before the timer begins: the timer is never older than `_armed_at` says
         signal.setitimer(signal.ITIMER_PROF, STUCK_S)
         self._armed_at = now
 
