@@ -43,7 +43,7 @@ def test_a_plan_refuses_a_mixture_on_a_gpu_as_the_server_does(gpu, capsys):
     assert json.loads(run(capsys, tiny("Qwen3"), *gpu, "--json")[1].out)["refusal"] is None
 
 
-def test_activations_that_do_not_fit_are_refused_by_plan_doctor_and_start(monkeypatch, capsys):
+def test_activations_that_do_not_fit_are_refused_by_plan_and_start(monkeypatch, capsys):
     """All experts compute each token, and have a row of activations for it."""
     folder = tiny("Qwen3Moe", num_experts=2000, num_experts_per_tok=2000, moe_intermediate_size=1, num_hidden_layers=1)
     free = 2**30

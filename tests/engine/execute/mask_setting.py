@@ -67,6 +67,13 @@ class Setting:
         sampling = RowSampling.of(SamplingParams(max_tokens=max_tokens), wanted, account or f"account {number}")
         self.masks.start(RowStart(row, number, 0, sampling, (5,), output))
 
+    def begin(self, *rows: int) -> None:
+        """Begin a sequence in each row, whose grammar is known as one whose trial was good, and make their masks."""
+        for row in rows:
+            self.accept_grammar(row)
+            self.start(row)
+        self.fill(*rows)
+
     def fill(self, *rows: int, drafts: dict[int, list[int]] | None = None) -> None:
         """Make the masks of a step over rows, whose sequences have the rows' ids."""
         drafts = drafts or {}

@@ -69,10 +69,7 @@ def test_masks_that_are_there_outlive_the_process(make):
 
 def test_the_sequence_that_took_too_long_fails_and_its_grammar_is_rejected(make):
     setting = make()
-    for number in (1, 2, 3):
-        setting.accept_grammar(number)
-        setting.start(number)
-    setting.fill(1, 2, 3)
+    setting.begin(1, 2, 3)
     setting.process.holds.add(setting.number(2))
     setting.accept([3, 3, 3])
     setting.note(setting.number(2), setting.number(2), setting.number(3))

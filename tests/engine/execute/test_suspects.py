@@ -15,10 +15,7 @@ from tests.text.grammar.children.scripted_process import ScriptedProcess
 def test_suspects_are_tried_one_after_the_other_until_one_is_there_again(make):
     """Where memory has ended the process nothing says who it was for; others are worked on at the same time."""
     setting = make()
-    for number in (1, 2, 3, 4):
-        setting.accept_grammar(number)
-        setting.start(number)
-    setting.fill(1, 2, 3, 4)
+    setting.begin(1, 2, 3, 4)
     setting.process.holds |= {setting.number(number) for number in (2, 3)}
     setting.accept([3, 3, 3, 3])
     setting.note(0, setting.number(2), setting.number(3))
@@ -44,10 +41,7 @@ def test_the_only_sequence_at_work_is_tried_again_unless_the_systems_timer_has_e
 ):
     """A grammar that keeps the lock costs everybody's masks half a second, and not twice that."""
     setting = make()
-    for number in (1, 2):
-        setting.accept_grammar(number)
-        setting.start(number)
-    setting.fill(1, 2)
+    setting.begin(1, 2)
     bad = setting.number(1)
     setting.process.holds.add(bad)
     setting.accept([3, 3])
@@ -74,10 +68,7 @@ def test_the_only_sequence_at_work_is_tried_again_unless_the_systems_timer_has_e
 def test_two_sequences_at_work_are_tried_alone_although_the_systems_timer_has_ended_the_process(make):
     """One of them may have done nothing but wait for the other one."""
     setting = make()
-    for number in (1, 2):
-        setting.accept_grammar(number)
-        setting.start(number)
-    setting.fill(1, 2)
+    setting.begin(1, 2)
     bad, good = setting.number(1), setting.number(2)
     setting.process.holds |= {bad, good}
     setting.accept([3, 3])
@@ -100,10 +91,7 @@ def test_two_sequences_at_work_are_tried_alone_although_the_systems_timer_has_en
 def test_nobody_is_blamed_for_what_others_do_beside(make):
     """Two sequences end processes in turn, while a good one is worked on: it is alone when it is tried, and cleared."""
     setting = make()
-    for number in (1, 2, 3):
-        setting.accept_grammar(number)
-        setting.start(number)
-    setting.fill(1, 2, 3)
+    setting.begin(1, 2, 3)
     setting.process.holds |= {1, 2, 3}
     setting.accept([3, 3, 3])
     setting.note(0, 1, 2)
