@@ -111,6 +111,9 @@ class EngineClient(Protocol):
     def stats(self) -> EngineStats:
         """Return the counts of the last step."""
 
+    def brownout_level(self, account: str) -> int:
+        """Return the level of brown-out for a new request of an account; 0 if others cause the load."""
+
     def health(self) -> EngineHealth:
         """Return state and progress."""
 

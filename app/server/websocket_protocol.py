@@ -20,6 +20,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from app.api.http.access_log import access_record
+from app.api.http.accounts import account_of_address
 from app.api.http.connection import EXTENSION, SEND
 from app.api.http.error_shape import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
@@ -58,6 +59,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Take over a connection, which is counted already."""
         super().connection_made(transport)
         self._connection = SocketConnection(self.transport)
+        self._account = account_of_address(self.client[0]) if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that belongs to the connection."""
@@ -137,7 +139,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """
         if self._unparsed and not self._is_parsing and not self.read_paused:
             self._is_parsing = True
-            self._turns.take(self._parse_slice)
+            self._turns.take(self._account, self._parse_slice)
         if self._unparsed and not self.transport.is_closing():
             self.transport.pause_reading()
 
@@ -234,6 +236,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             except UnicodeDecodeError:
                 self._fail(_CLOSE_UTF8, "the text is not UTF-8")
                 return
+        self._turns.owe(sum(map(len, self.frames)))
         super().send_receive_event_to_app()
 
     def _fail(self, code: int, reason: str) -> None:

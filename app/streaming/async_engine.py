@@ -106,6 +106,11 @@ class AsyncEngine:
         """Return the counts of the last step; the brown-out level of an idle engine is 0."""
         return self._stats
 
+    def brownout_level(self, account: str) -> int:
+        """Return the level for a new request of an account: with `fair`, 0 if others cause the load. O(open)."""
+        level = self.stats().brownout_level
+        return level if level and (not self._is_fair or self._open.has_share(account)) else 0
+
     @property
     def counts(self) -> AdmissionCounts:
         """The counts of requests that were rejected because of load."""
@@ -200,12 +205,9 @@ class AsyncEngine:
             raise _rejection(health)
         if self._is_draining:
             raise Draining("The server is shutting down and takes no new requests; try again later.")
-        if effects(self._stats.brownout_level).is_shedding:
-            has_open = any(found.request.account == account for found in self._open.values())
-            # With the policy `fair`, an account without open requests is not shed: it does not cause the load.
-            if has_open or not self._is_fair:
-                self._open.counts.rejections[BROWNOUT] += 1
-                raise Overloaded("The server is overloaded. Try again later.", retry_after_s=SHEDDING_S)
+        if effects(self.brownout_level(account)).is_shedding:
+            self._open.counts.rejections[BROWNOUT] += 1
+            raise Overloaded("The server is overloaded. Try again later.", retry_after_s=SHEDDING_S)
 
 
 def _rejection(health: EngineHealth) -> QuireError:

@@ -116,6 +116,12 @@ class OpenRequests(dict[str, OpenRequest]):
             self.counts.rejections[QUEUE_FULL] += 1
             raise Overloaded(f"The queue {full} Try again later.")
 
+    def has_share(self, account: str) -> bool:
+        """Return whether an account has open requests, and of those that wait at least an equal share. O(open)."""
+        accounts = {one.request.account for one in self.values()}
+        waiting = [one.request.account for one in self.values() if not one.is_paused and not one.sink.has_begun]
+        return account in accounts and waiting.count(account) * len(accounts) >= len(waiting)
+
     def _num_waiting(self, num_ready: int, num_sequences: int, stats: EngineStats) -> float:
         """Return how many of `num_ready` requests (not paused), with `num_sequences` in all, have no seat.
 

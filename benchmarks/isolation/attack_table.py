@@ -163,6 +163,7 @@ _CONNECTIONS: Mapping[str, Attack] = {
     "before_hello": Attack("4 MB frames before hello", connections.before_hello),
     "large_starts": Attack("starts of 4 MB over one socket each", connections.large_starts),
     "frames": Attack("as many frames as the protocol allows", connections.frames, 8),
+    "large_frames": Attack("frames of 4 MB over 64 WebSockets at once", connections.large_frames, 64),
     "fragments": Attack("frames in pieces of one byte", connections.fragments, 8),
     "pongs": Attack("answers to pings that nobody sent", connections.pongs, 8),
     "churn": Attack("connections opened and dropped", connections.churn, 8),

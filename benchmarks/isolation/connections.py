@@ -132,6 +132,20 @@ async def frames(client: Client) -> None:
         hearing.cancel()
 
 
+@cache
+def _large_frame() -> str:
+    return '{"t":"credit","id":"nobody","upto":[1],"x":[' + "[]," * (LARGEST // 3 - 40) + "[]]}"
+
+
+async def large_frames(client: Client) -> None:
+    """Send frames of the largest size that nobody needs: with other sockets' they are complete at the same time."""
+    opened = await client.socket()
+    for _ in range(4):
+        await opened.send(_large_frame())
+        client.note("sent")
+    await opened.close()
+
+
 async def fragments(client: Client) -> None:
     """Send frames of a WebSocket in pieces of one byte."""
     opened = await client.socket()

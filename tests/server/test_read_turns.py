@@ -7,7 +7,7 @@ import pytest
 from websockets.frames import Opcode
 
 from app.server import run
-from app.server.read_turns import TURN_S, ReadTurns
+from app.server.read_turns import MESSAGE_S, TURN_S, ReadTurns
 from app.server.websocket_protocol import WebSocketProtocol
 from tests.api.serving import until
 from tests.server.test_websocket_protocol import open_websocket, read_frames
@@ -24,8 +24,8 @@ class Steps(ReadTurns):
         self.now = 0.0
         self._part = part
 
-    def begin(self, name: str, number: int, part: float | None = None) -> None:
-        """Ask for a number of steps, perhaps of another part."""
+    def begin(self, name: str, number: int, part: float | None = None, client: str = "x") -> None:
+        """Ask for a number of steps, perhaps of another part, for a client's socket."""
         left = iter(range(number - 1, -1, -1))
 
         def step() -> bool:
@@ -33,7 +33,7 @@ class Steps(ReadTurns):
             self.now += TURN_S * (self._part if part is None else part)
             return next(left) > 0
 
-        self.take(step)
+        self.take(client, step)
 
     def _end_period(self) -> None:
         self.noted += "|"
@@ -53,6 +53,14 @@ async def test_those_that_wait_take_steps_in_rotation():
     steps.begin("b", 2)
     steps.begin("c", 1)
     await until(lambda: steps.noted == "aa|ab|cb|")
+
+
+async def test_clients_take_turns_however_many_sockets_they_have():
+    steps = Steps(part=1)
+    for name in "abc":
+        steps.begin(name, 2, client="many")
+    steps.begin("d", 3, client="one")
+    await until(lambda: steps.noted == "a|a|d|b|d|c|d|b|c|")
 
 
 async def test_a_step_that_takes_longer_than_a_period_ends_it():
@@ -76,6 +84,41 @@ async def test_the_time_of_an_earlier_period_does_not_count():
     await until(lambda: steps.noted == "a|")
     steps.begin("b", 2)
     await until(lambda: steps.noted == "a|b|b|")
+
+
+async def test_what_the_application_needs_for_a_message_counts():
+    """The period of the message, the next one and half of the third are for it."""
+    steps = Steps(part=0.25)
+
+    def message() -> bool:
+        steps.noted += "a"
+        steps.owe(round(2.5 * TURN_S / MESSAGE_S))
+        return False
+
+    steps.take("x", message)
+    steps.begin("b", 1)
+    await until(lambda: steps.noted == "a||b|")
+
+
+@on_uvloop
+async def test_all_bytes_of_messages_are_owed(monkeypatch):
+    owed: list[int] = []
+
+    class Noted(ReadTurns):
+        def owe(self, num_bytes):
+            owed.append(num_bytes)
+            super().owe(num_bytes)
+
+    monkeypatch.setattr(run, "ReadTurns", Noted)
+    hello = b'{"t":"hello","protocol":"quire.v1"}'
+    beginning, rest = b'{"t":"ping",', b'"x":[' + b"[]," * 20_000 + b"0]}"
+    async with served() as server:
+        reader, writer = await open_websocket(server)
+        writer.write(frame(TEXT, hello) + frame(TEXT, beginning, fin=False) + frame(Opcode.CONT, rest))
+        assert [len(await read_frames(reader, TEXT)) for _ in range(2)] == [1, 1]  # welcome, pong
+        assert owed == [len(hello), len(beginning) + len(rest)]
+        writer.close()
+        await until(lambda: server.num_connections == 0)
 
 
 @pytest.fixture

@@ -183,6 +183,43 @@ async def test_under_overload_the_fair_policy_admits_accounts_without_open_reque
             submit(engine, make_request("b", account="other"))
 
 
+async def test_under_overload_the_fair_policy_admits_accounts_that_others_keep_waiting():
+    """The flood holds the seats and the queue; the other account has an answer, and none of its requests waits."""
+    port = FakePort(Script(brownout_level=MAX_LEVEL))
+    engine = AsyncEngine(port, Config(scheduler=SchedulerConfig(max_num_seqs=2)))
+    engine.start()
+    for name, account in (("a", "other"), ("b", "flood")):
+        submit(engine, make_request(name, account=account))
+    port.step()
+    await turn_loop()
+    for name in ("c", "d"):
+        engine._open[name] = OpenRequest(make_request(name, account="flood"), Mailbox(1))  # they came before
+    assert [engine.brownout_level(account) for account in ("flood", "other", "new")] == [MAX_LEVEL, 0, 0]
+    with pytest.raises(Overloaded, match="is overloaded"):
+        submit(engine, make_request("e", account="flood"))
+    submit(engine, make_request("e", account="other"))
+    submit(engine, make_request("f", account="new"))
+
+
+def test_an_account_has_its_share_of_those_that_wait():
+    filled = FilledRequests(max_queue=100, max_num_seqs=8)
+    assert not filled.requests.has_share("a")
+    for account, count in (("a", 2), ("b", 2)):
+        filled.add(account, count)
+    filled.begin(4)
+    assert filled.requests.has_share("a")  # nobody waits, so anybody may be the cause
+    assert filled.requests.has_share("b")
+    filled.add("a", 5)
+    filled.add("b", 2)
+    filled.add("c")
+    assert [account for account in "abcd" if filled.requests.has_share(account)] == ["a"]
+    filled.add("b")
+    assert [account for account in "abcd" if filled.requests.has_share(account)] == ["a", "b"]
+    for one in filled.requests.values():
+        one.is_paused = one.request.account == "a"
+    assert [account for account in "abcd" if filled.requests.has_share(account)] == ["b"]
+
+
 def test_a_rejected_body_counts_once_under_the_limit_that_rejected_it():
     filled = FilledRequests()
     filled.add("a", 12)

@@ -172,7 +172,7 @@ async def parse(
         Overloaded: too many requests are being parsed.
     """
     engine = context.engine
-    max_tokens = effects(engine.stats().brownout_level).default_max_tokens
+    max_tokens = effects(engine.brownout_level(sender.account)).default_max_tokens
     request = RequestContext(body, sender, always_streams, context, engine.model_info(), monotonic(), max_tokens)
     if len(body) <= MAX_SMALL_BYTES:
         with suppress(_NeedsLongThread):

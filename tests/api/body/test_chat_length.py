@@ -6,7 +6,6 @@ import pytest
 
 from app.api.body.parse_chat import parse_chat
 from app.contract.brownout_effects import MAX_LEVEL, effects
-from app.contract.engine_status import EngineStats
 from app.contract.errors import InvalidValue
 from tests.api.serving import make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
@@ -23,18 +22,18 @@ async def context():
 @pytest.mark.parametrize(
     ("level", "fields", "max_tokens"),
     [
-        (MAX_LEVEL, {}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"context_share": 0.5}, effects(MAX_LEVEL).default_max_tokens),
-        (MAX_LEVEL, {"context_share": 7 / MODEL_INFO.max_model_len}, 7),
-        (MAX_LEVEL, {"max_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"max_completion_tokens": 1000}, 1000),
-        (MAX_LEVEL, {"min_tokens": 700}, 700),
+        (MAX_LEVEL - 1, {}, effects(MAX_LEVEL - 1).default_max_tokens),
+        (MAX_LEVEL - 1, {"context_share": 0.5}, effects(MAX_LEVEL - 1).default_max_tokens),
+        (MAX_LEVEL - 1, {"context_share": 7 / MODEL_INFO.max_model_len}, 7),
+        (MAX_LEVEL - 1, {"max_tokens": 1000}, 1000),
+        (MAX_LEVEL - 1, {"max_completion_tokens": 1000}, 1000),
+        (MAX_LEVEL - 1, {"min_tokens": 700}, 700),
         (1, {"n": 1}, None),
     ],
 )
 async def test_overload_lowers_the_default_max_tokens_and_no_given_one(level, fields, max_tokens):
     engine = FakeEngine()
-    engine.stats = lambda: EngineStats(brownout_level=level)  # type: ignore[method-assign]
+    engine.brownout_level = lambda _: level  # type: ignore[method-assign]
     request = (await parse(raw(BODY | fields), (await make_app(engine)).state.context, parse_chat)).request
     assert request.params.max_tokens == (max_tokens or MODEL_INFO.max_model_len - len(request.prompt_token_ids))
 

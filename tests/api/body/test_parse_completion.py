@@ -6,7 +6,6 @@ import pytest
 
 from app.api.body.parse_completion import DEFAULT_MAX_TOKENS, parse_completion
 from app.contract.brownout_effects import MAX_LEVEL
-from app.contract.engine_status import EngineStats
 from app.contract.errors import ContextLengthExceeded
 from app.contract.sampling_defaults import SamplingDefaults
 from app.text.tokens.tokenizer import Tokenizer
@@ -75,8 +74,8 @@ async def test_the_default_max_tokens_is_limited_by_the_cache_for_all_choices(co
 
 
 async def test_min_tokens_raises_the_default_max_tokens_and_overload_changes_nothing(context):
-    for level in (0, MAX_LEVEL):
-        context.engine.stats = lambda level=level: EngineStats(brownout_level=level)
+    for level in (0, MAX_LEVEL - 1):
+        context.engine.brownout_level = lambda _, level=level: level
         for fields, max_tokens in (({}, 16), ({"min_tokens": 20}, 20), ({"max_tokens": 400}, 400)):
             request = (await parse(raw({"prompt": [5]} | fields), context, parse_completion)).request
             assert request.params.max_tokens == max_tokens
