@@ -287,8 +287,9 @@ class ServiceUnavailable(QuireError):
 
 
 class Overloaded(ServiceUnavailable):
-    """The queue is full, too much data is pending for slow clients, or the server is under sustained load; or there is
-    no room for another grammar, or the system lacks descriptors, processes or memory to try a new one.
+    """The queue is full, too much data is pending for slow clients, or the server is under sustained load; or too many
+    large bodies of the sender are on their way; or there is no room for another grammar, or the system lacks
+    descriptors, processes or memory to try a new one.
     """
 
     code = "overloaded"

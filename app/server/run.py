@@ -17,6 +17,7 @@ import uvloop  # noqa: F401  # uvicorn would load it later, and wait for torch's
 
 from app import __version__
 from app.api.app import create_app
+from app.api.http.byte_shares import ByteShares
 from app.api.http.error_shape import ErrorShapes
 from app.checkpoint.names import served_name
 from app.config.settings import Config, ServerConfig
@@ -196,7 +197,9 @@ def make_server(
     app = create_app(engine, config, text, metrics, grammars=grammars, journal=journal)
     drain: Drain = app.state.context.drain
     return Server(
-        uvicorn_config(app, config, log=app.state.request_log, shapes=app.state.error_shapes),
+        uvicorn_config(
+            app, config, log=app.state.request_log, shapes=app.state.error_shapes, received=app.state.context.received
+        ),
         engine,
         process_end=ProcessEnd(
             console,
@@ -250,10 +253,11 @@ def uvicorn_config(
     limits: ConnectionLimits | None = None,
     log: RequestLog | None = None,
     shapes: ErrorShapes | None = None,
+    received: ByteShares | None = None,
 ) -> uvicorn.Config:
     """Return uvicorn's settings for `app`: our protocols and limits, without uvicorn's own log lines and headers.
 
-    `log` and `shapes`, of errors, are those of the application.
+    `log`, `shapes`, of errors, and `received` are those of the application.
     """
     guard = Guard(
         limits or ConnectionLimits(),
@@ -263,7 +267,8 @@ def uvicorn_config(
     )
     # uvicorn calls `http` and `ws` like classes; all protocols of a server share one guard.
     http: Any = partial(HttpProtocol, guard=guard)
-    ws: Any = partial(WebSocketProtocol, guard=guard, turns=ReadTurns())
+    received = received or ByteShares(config.server.max_request_bytes)
+    ws: Any = partial(WebSocketProtocol, guard=guard, turns=ReadTurns(), received=received)
     return uvicorn.Config(
         app,
         loop="uvloop",

@@ -21,6 +21,7 @@ from websockets.server import ServerProtocol
 
 from app.api.http.access_log import access_record
 from app.api.http.accounts import account_of_address
+from app.api.http.byte_shares import ByteShares, Receiving
 from app.api.http.connection import EXTENSION, SEND
 from app.api.http.error_shape import error_body
 from app.contract.errors import EngineFailed, ErrorInfo, HttpInvalid, MethodNotAllowed, PermissionDenied, QuireError
@@ -33,14 +34,14 @@ from app.server.sockets import SocketConnection
 _SLICE_BYTES = 1024  # up to 170 frames, which take half a millisecond
 _FINAL_TEXT = 0x81
 _CLOSE_UTF8 = 1007
-_CLOSE_FRAGMENTS = 1008
-_CLOSE_PINGS = 4429
+_CLOSE_POLICY = 1008
+_CLOSE_RATE = 4429
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket, from the request of its handshake on. Made by `HttpProtocol`. Event loop only."""
 
-    def __init__(self, *, guard: Guard, turns: ReadTurns, **uvicorn: Any) -> None:
+    def __init__(self, *, guard: Guard, turns: ReadTurns, received: ByteShares, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         _untie(self.conn)  # uvicorn's own, which is not needed
         self.conn = _JsonServerProtocol(max_size=self.config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
@@ -49,10 +50,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._guard = guard
         self._limits = guard.limits
         self._turns = turns
+        self._received = received
         self.close_timeout = guard.limits.close_timeout_s
         self._pings = TokenBucket(guard.limits.max_pings_per_s, guard.limits.ping_burst, monotonic)
         self._unparsed = memoryview(b"")
         self._is_parsing = False  # now, or it waits for its turn
+        self._message_bytes = 0  # of fragments, and of messages that wait for the application
+        self._timer: asyncio.TimerHandle | None = None  # while a message is not complete
         self._is_over = False  # further received bytes are dropped
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,6 +64,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self._connection = SocketConnection(self.transport)
         self._account = account_of_address(self.client[0]) if self.client else ""
+        self._receiving = Receiving(self._received, self._account)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that belongs to the connection."""
@@ -67,9 +72,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._guard.leave(self.client[0] if self.client else None)
         self._is_over = True
         self._unparsed = memoryview(b"")
-        # Parts of a message, perhaps megabytes: this object is in cycles, and may wait long for a collection.
-        self.frames = []
-        self.conn.reader.buffer.clear()
+        self._drop_message()
         super().connection_lost(exc)
         _untie(self.conn)
 
@@ -89,6 +92,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def receive(self) -> Any:
         """Return the next message for the application, and parse bytes that were received before it was ready."""
         message = await super().receive()
+        self._message_bytes = 0
+        self._receiving.has(0)
         self._parse()
         return message
 
@@ -162,6 +167,33 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._is_over = True
             self.logger.exception("A WebSocket is closed because its frames could not be processed.")
             self.transport.abort()
+            return
+        num_bytes = len(self.conn.reader.buffer)
+        if not self._receiving.has(num_bytes + self._message_bytes):
+            self._fail(_CLOSE_RATE, "too many large messages at once that are not complete")
+        elif (self.frames or num_bytes) and self._timer is None:
+            self._timer = self.loop.call_later(self._limits.body_timeout_s, self._check_message)
+
+    def _check_message(self) -> None:
+        """Close if a message is not complete in time, unless what is missing is here and waits."""
+        self._timer = None
+        if self._unparsed or self.read_paused:
+            self._timer = self.loop.call_later(self._limits.body_timeout_s, self._check_message)
+        elif not self._is_over and (self.frames or self.conn.reader.buffer):
+            self._fail(_CLOSE_POLICY, "a message was not received in time")
+
+    def _end_message(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _drop_message(self) -> None:
+        """Drop the parts of a message, perhaps megabytes: this object is in cycles, and may wait for a collection."""
+        self._end_message()
+        self.frames = []
+        self._message_bytes = 0
+        self.conn.reader.buffer.clear()
+        self._receiving.has(0)
 
     # --- The handshake ---------------------------------------------------------------------------------------
 
@@ -208,27 +240,36 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self._pings.take():
             super().handle_ping()
         else:
-            self._fail(_CLOSE_PINGS, "too many pings")
+            self._fail(_CLOSE_RATE, "too many pings")
 
     def handle_text(self, event: Frame) -> None:
         """Begin a message of text."""
+        self._message_bytes += len(event.data)
         super().handle_text(event)
         event.data = b""  # the library's parser keeps the last frame
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Begin a message of bytes."""
+        self._message_bytes += len(event.data)
+        super().handle_bytes(event)
+        event.data = b""
 
     def handle_cont(self, event: Frame) -> None:
         """Add a fragment to a message, unless it has too many."""
         if self._is_over:
             return
         if len(self.frames) < self._limits.max_fragments:
+            self._message_bytes += len(event.data)
             super().handle_cont(event)
             event.data = b""
         else:
-            self._fail(_CLOSE_FRAGMENTS, f"a message of more than {self._limits.max_fragments} fragments")
+            self._fail(_CLOSE_POLICY, f"a message of more than {self._limits.max_fragments} fragments")
 
     def send_receive_event_to_app(self) -> None:
         """Pass a complete message to the application; text must be UTF-8."""
         if self._is_over:
             return
+        self._end_message()
         if self.curr_msg_data_type == "text":
             self.frames = [b"".join(self.frames)]
             try:
@@ -238,10 +279,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 return
         self._turns.owe(sum(map(len, self.frames)))
         super().send_receive_event_to_app()
+        if self.close_sent:  # the application hears no more
+            self._message_bytes = 0
 
     def _fail(self, code: int, reason: str) -> None:
         self.conn.fail(code, reason)
         self.handle_parser_exception()
+        self._drop_message()
 
     def handle_parser_exception(self) -> None:
         """Close because of a protocol error; the client gets time to read the reason."""

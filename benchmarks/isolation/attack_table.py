@@ -171,7 +171,8 @@ _CONNECTIONS: Mapping[str, Attack] = {
     "idle_connections": Attack(
         "1,500 connections that say nothing", connections.idle_connections, 1500 // connections.NUM_IDLE, num_open=2000
     ),
-    "unfinished_bodies": Attack("128 bodies of 4 MB without their last byte", connections.unfinished_bodies, 128),
+    "unfinished_bodies": Attack("250 bodies of 4 MB without their last byte", connections.unfinished_bodies, 250),
+    "unfinished_frames": Attack("250 frames of 4 MB without their last byte", connections.unfinished_frames, 250),
     "small_chunks": Attack("bodies in chunks of one byte", connections.small_chunks, 4),
     "pipelined": Attack("1,000 requests in one piece, no response read", connections.pipelined, 8),
     "metrics": Attack("the metrics, over 64 connections", connections.metrics, 64),

@@ -77,6 +77,16 @@ async def unfinished_bodies(client: Client) -> None:
         await asyncio.sleep(HELD_S)
 
 
+async def unfinished_frames(client: Client) -> None:
+    """Send a frame of the largest size but for its last byte; the client is given a close where it is too much."""
+    opened = await client.socket()
+    head = b"\x81\xff" + LARGEST.to_bytes(8) + bytes(4)
+    opened.transport.write(head + b" " * (LARGEST - 1))
+    client.note("sent")
+    async with asyncio.timeout(HELD_S):
+        await client.hear(opened)
+
+
 @cache
 def _chunks() -> bytes:
     return b"".join(b"1\r\n%c\r\n" % byte for byte in chat("a" * 200_000, max_tokens=1)) + b"0\r\n\r\n"

@@ -115,7 +115,9 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
     """Serve the application as the product does, on a free port of the loopback; yields its URL."""
     settings = app.state.context.config
     listener = listen("127.0.0.1", 0, settings.server)
-    config = uvicorn_config(app, settings, log=app.state.request_log, shapes=app.state.error_shapes)
+    config = uvicorn_config(
+        app, settings, log=app.state.request_log, shapes=app.state.error_shapes, received=app.state.context.received
+    )
     config.timeout_graceful_shutdown = 1
     server = QuickServer(config)
     task = asyncio.create_task(server._serve([listener]))

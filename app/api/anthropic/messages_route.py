@@ -10,8 +10,7 @@ from starlette.types import ASGIApp
 from app.api.anthropic.message_errors import REQUEST_ID
 from app.api.anthropic.messages_wire import MessagesWire
 from app.api.anthropic.parse_message import parse_count, parse_message
-from app.api.body.json_body import read_body
-from app.api.body.parse_request import parse_answer, parse_post
+from app.api.body.parse_request import parse_answer, parse_post, read_post
 from app.api.http.access_log import access_record
 from app.api.http.context import context_of
 from app.api.wire.answers import CountAnswer
@@ -22,7 +21,7 @@ from app.api.wire.stream_response import make_response
 async def create_message(request: Request) -> ASGIApp:
     """Answer with a message, as a stream or as one JSON body."""
     context = context_of(request)
-    body = await read_body(request, context.config.server.max_request_bytes)
+    body = await read_post(request)
     message = await parse_answer(body, context, parse_message, context.keys.sender_of(request))
     with message.released_on_error():
         return make_response(context, message, MessagesWire(message), _headers(request))

@@ -8,9 +8,11 @@ import orjson
 from starlette.requests import Request
 
 from app.api.http.body_buffer import BodyBuffer
-from app.contract.errors import JsonInvalid, RequestTooLarge, UnsupportedMediaType
+from app.api.http.byte_shares import Receiving
+from app.contract.errors import JsonInvalid, Overloaded, RequestTooLarge, UnsupportedMediaType
 from app.text.reading.json_text import JsonCounts, count_json
 
+RETRY_S = 1
 MAX_DEPTH = 32
 MAX_KEYS = 512
 MAX_VALUES = 2**19  # of any kind; parsing this many numbers blocks all threads for about 20 ms
@@ -19,22 +21,33 @@ MAX_NAMED_VALUES = 2**16
 """A body of more values is not read once more, by Python, to say which key appears twice: these take up to 30 ms."""
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body of a POST with a JSON body of at most `max_bytes`.
+async def read_body(request: Request, max_bytes: int, receiving: Receiving) -> bytes:
+    """Return the body of a POST with a JSON body of at most `max_bytes`. Loop only; cancel-safe.
 
     Raises:
         UnsupportedMediaType: the body is not declared as JSON, or is compressed (no decompression bombs).
         RequestTooLarge: the body is larger; a declared size is rejected before a byte is read.
+        Overloaded: its sender has too much that is not complete.
     """
     _check_headers(request)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
     body = BodyBuffer(max_bytes)
-    async for chunk in request.stream():
-        if body.num_bytes + len(chunk) > max_bytes:
-            raise _too_large(max_bytes)
-        body.add(chunk)
+    try:
+        async for chunk in request.stream():
+            num_bytes = body.num_bytes + len(chunk)
+            if num_bytes > max_bytes:
+                raise _too_large(max_bytes)
+            if not receiving.has(num_bytes):
+                raise Overloaded(
+                    "The large bodies that you send at once, and that are not complete, have too many bytes together; "
+                    "send fewer at once.",
+                    retry_after_s=RETRY_S,
+                )
+            body.add(chunk)
+    finally:
+        receiving.has(0)
     return body.take()
 
 

@@ -10,8 +10,8 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.api.body.json_body import parse_object, read_body
-from app.api.body.parse_request import Parser, on_thread, parse_answer
+from app.api.body.json_body import parse_object
+from app.api.body.parse_request import Parser, on_thread, parse_answer, read_post
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
@@ -139,7 +139,7 @@ async def answer_post(http: Request, parser: Parser[ApiRequest], make_wire: Make
         ttl_s=TTL_S if _asks_to_resume(http) else 0,
         key=_key_in(http),
     )
-    begun = await new.begin(await read_body(http, context.config.server.max_request_bytes))
+    begun = await new.begin(await read_post(http))
     framing = choose_framing(http.headers)
     if begun.stream is None:
         with begun.request.released_on_error():

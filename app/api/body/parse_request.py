@@ -17,6 +17,7 @@ from app.api.body.json_body import parse_object, read_body
 from app.api.body.schemas import SamplingBody, StreamOptions, read_fields
 from app.api.body.structured_output import lease, naming
 from app.api.http.accounts import Sender
+from app.api.http.byte_shares import Receiving
 from app.api.http.context import ApiContext, context_of
 from app.api.wire.api_request import ApiRequest
 from app.api.wire.shown_prompt import ShownPrompt
@@ -154,10 +155,17 @@ Parser = Callable[[RequestContext], Result]
 """Checks a body of one route, and tokenizes its prompt. Called on a thread."""
 
 
-async def parse_post(request: Request, parser: Parser[Result]) -> Result:
-    """Read and parse the body of a POST (see `read_body` and `parse`). Cancel-safe."""
+async def read_post(request: Request) -> bytes:
+    """Return the body of a POST, of a size that this server takes (see `read_body`). Loop only; cancel-safe."""
     context = context_of(request)
-    body = await read_body(request, context.config.server.max_request_bytes)
+    receiving = Receiving(context.received, context.keys.sender_of(request).account)
+    return await read_body(request, context.config.server.max_request_bytes, receiving)
+
+
+async def parse_post(request: Request, parser: Parser[Result]) -> Result:
+    """Read and parse the body of a POST (see `read_post` and `parse`). Cancel-safe."""
+    context = context_of(request)
+    body = await read_post(request)
     return await parse(body, context, parser, context.keys.sender_of(request))
 
 

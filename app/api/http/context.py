@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.http.accounts import ApiKeys, Sender
 from app.api.http.byte_budget import ByteBudget
+from app.api.http.byte_shares import ByteShares
 from app.api.http.first_prompts import FirstPrompts
 from app.checkpoint.names import served_name
 from app.config.settings import Config
@@ -124,6 +125,7 @@ class ApiContext:
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
         remembered: the memory of what connections remember of their responses.
+        received: the memory of large bodies and messages that are not complete.
         journal: keeps them beyond the end of the process, if there is one.
         live: those who watch the engine; None with `--live-view off`.
         piece_lock: lets one part of a large JSON response be encoded per iteration of the loop, server-wide.
@@ -155,6 +157,7 @@ class ApiContext:
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
         self.remembered = ByteBudget(config.server.resume_memory)
+        self.received = ByteShares(config.server.max_request_bytes)
         self.journal: Journal | None = None
         self.live: LiveRoom | None = None
         self.piece_lock = asyncio.Lock()

@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.api.body.json_body import read_body
 from app.api.body.new_answer import BegunAnswer, NewAnswer
-from app.api.body.parse_request import Parser, RequestContext, parse_post
+from app.api.body.parse_request import Parser, RequestContext, parse_post, read_post
 from app.api.http.accounts import Sender
 from app.api.http.context import ApiContext, context_of
 from app.api.responses.asked import AskedResponse
@@ -41,7 +40,7 @@ class PromptCount(msgspec.Struct, kw_only=True):
 async def create_response(http: Request) -> ASGIApp:
     """Answer a request for a response, which is kept unless its body says otherwise or there is no memory for it."""
     context = context_of(http)
-    body = await read_body(http, context.config.server.max_request_bytes)
+    body = await read_post(http)
     new = new_response(context, parse_kept_response, context.keys.sender_of(http), http.scope["path"])
     begun = await begin_response(new, body)
     request = begun.request

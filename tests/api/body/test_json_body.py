@@ -5,10 +5,21 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from app.api.body import json_body
-from app.api.body.json_body import MAX_DEPTH, MAX_KEYS, MAX_NAMED_VALUES, MAX_PARTS, check_shape, parse_object
-from app.contract.errors import JsonInvalid
+from app.api.body.json_body import (
+    MAX_DEPTH,
+    MAX_KEYS,
+    MAX_NAMED_VALUES,
+    MAX_PARTS,
+    check_shape,
+    parse_object,
+    read_body,
+)
+from app.api.http import byte_shares
+from app.api.http.byte_shares import ByteShares, Receiving
+from app.contract.errors import JsonInvalid, Overloaded
 
 KEYS = st.text(max_size=5)
 VALUES = st.recursive(
@@ -154,3 +165,23 @@ def test_json_syntax_inside_strings_is_not_counted(text):
 def test_a_valid_body_is_parsed_once(monkeypatch):
     monkeypatch.setattr(json_body.json, "loads", None)  # the second parser, which names a duplicate key
     assert parse_object(b'{"a":{"b":":"},"c":[{"b":1},{"b":2}]}') == {"a": {"b": ":"}, "c": [{"b": 1}, {"b": 2}]}
+
+
+async def test_a_body_that_is_more_than_the_senders_share_is_refused(monkeypatch):
+    monkeypatch.setattr(byte_shares, "MAX_BYTES", 600_000)
+    shares = ByteShares(0)
+    scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+    piece, last = [{"type": "http.request", "body": bytes(100_000), "more_body": more} for more in (True, False)]
+
+    async def read(*messages):
+        waiting = iter(messages)
+
+        async def receive():
+            return next(waiting)
+
+        return await read_body(Request(scope, receive), 2**20, Receiving(shares, "client"))
+
+    assert len(await read(piece, piece, last)) == 300_000
+    with pytest.raises(Overloaded, match="send fewer at once"):
+        await read(piece, piece, piece, last)
+    assert shares.num_bytes == 0

@@ -13,8 +13,10 @@ import asyncio, re
 from pathlib import Path
 from starlette.requests import ClientDisconnect, Request
 from app.api.body.json_body import read_body
+from app.api.http.byte_shares import ByteShares, Receiving
 
 NUM_BODIES, NUM_PIECES, PIECE_BYTES = 32, 20, 100_000
+shares = ByteShares(4 * 2**20)
 small_objects = []
 
 def resident():
@@ -33,7 +35,7 @@ async def read(turn):
         return {"type": "http.request", "body": bytes(PIECE_BYTES), "more_body": True}
     scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
     try:
-        await read_body(Request(scope, receive), 4 * 2**20)
+        await read_body(Request(scope, receive), 4 * 2**20, Receiving(shares, "client"))
     except ClientDisconnect:
         pass
 
