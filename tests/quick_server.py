@@ -1,7 +1,8 @@
 """uvicorn's server, which ends at once when it is told to, for the tests that serve in their own process.
 
 The original looks ten times a second whether it shall end and whether its connections have, and so takes a third of a
-second; the tests end a thousand servers.
+second; the tests end a thousand servers. This one is woken: to look every 2 ms took 23 ms of a core in each second that
+a server ran.
 """
 
 from __future__ import annotations
@@ -17,11 +18,28 @@ LOOK_S = 0.002
 
 
 class QuickServer(uvicorn.Server):
-    """Looks more often, and does the same else."""
+    """Is woken when it shall end, looks more often whether its connections have, and does the same else."""
+
+    _woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether it shall end; any thread, and a signal's handler, may say so."""
+        return self._should_exit
+
+    @should_exit.setter
+    def should_exit(self, should_exit: bool) -> None:
+        self._should_exit = should_exit
+        if should_exit and self._woken is not None:
+            loop, event = self._woken
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                loop.call_soon_threadsafe(event.set)
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
-        await until(lambda: self.should_exit)
+        self._woken = asyncio.get_running_loop(), asyncio.Event()
+        if not self.should_exit:
+            await self._woken[1].wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         state = self.server_state

@@ -35,18 +35,22 @@ class KeptPage:
         self._context: BrowserContext | None = None
         self._page: Page
         self._session: CDPSession
+        self._motion = STILL
 
     async def open(self, motion: str = STILL) -> Page:
         """Return the page, which is as empty as a new one, and moves what it shows or does not."""
         if self._context is None:
             self._context, self._page = await new_page(self._browser)
+            self._motion = STILL
             self._session = await self._context.new_cdp_session(self._page)
             self._emulate_media = self._page.emulate_media
             for name in STAYING:
                 setattr(self._page, name, refusal(name))
             for name in STAYING_OF_CONTEXTS:
                 setattr(self._context, name, refusal(name))
-        await self._emulate_media(reduced_motion=motion)
+        if motion != self._motion:
+            await self._emulate_media(reduced_motion=motion)
+            self._motion = motion
         return self._page
 
     async def empty(self, url: str) -> None:
@@ -61,7 +65,8 @@ class KeptPage:
             await self._page.evaluate("sessionStorage.clear()")
             await self._session.send("Storage.clearDataForOrigin", {"origin": url, "storageTypes": STORED})
             await self._page.mouse.move(-1, -1)
-            await self._page.set_viewport_size(DESKTOP)
+            if self._page.viewport_size != DESKTOP:
+                await self._page.set_viewport_size(DESKTOP)
         except Error:
             await self.close()
 

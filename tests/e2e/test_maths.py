@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.axe import violations
-from tests.e2e.browsing import begin, last_answer, new_page, until_true
+from tests.e2e.browsing import asking, begin, last_answer, new_page, until_true
 from tests.e2e.scripted import ScriptedServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -83,11 +83,10 @@ async def test_a_formula_is_its_source_until_it_is_complete_and_then_stays(page:
 
 
 async def test_the_library_is_loaded_with_the_first_formula(page: Page, server: ScriptedServer) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    stream = await begin(page, server)
-    await stream.delta("It costs $5 and $10, `$x$`.\n\n")
-    await expect(last_answer(page).locator("code")).to_have_text("$x$")
+    with asking(page) as asked:
+        stream = await begin(page, server)
+        await stream.delta("It costs $5 and $10, `$x$`.\n\n")
+        await expect(last_answer(page).locator("code")).to_have_text("$x$")
     assert not [url for url in asked if "temml" in url or "maths" in url or "math-" in url]
     async with page.expect_request("**/temml-*"), page.expect_request_finished(lambda one: "stix-two-math" in one.url):
         await stream.delta("But $x$ ")

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import FrameLocator, Locator, Page, expect
 
 from tests.e2e.axe import violations
-from tests.e2e.browsing import begin, last_answer, until_true
+from tests.e2e.browsing import asking, begin, last_answer, until_true
 from tests.e2e.scripted import ScriptedServer, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -46,9 +46,8 @@ async def previewed(page: Page, server: ScriptedServer, text: str) -> FrameLocat
 
 
 async def test_a_document_is_shown_when_it_is_asked_for_and_its_code_again(page: Page, server: ScriptedServer) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    answer = await answered(page, server, fenced(DOCUMENT))
+    with asking(page) as asked:
+        answer = await answered(page, server, fenced(DOCUMENT))
     assert not [url for url in asked if url.endswith("/preview")]
     switch = answer.get_by_role("button", name="Preview")
     await switch.click()
