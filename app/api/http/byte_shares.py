@@ -7,6 +7,7 @@ the rest, and there is always some left for the next (dynamic thresholds: Choudh
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from app.api.http.body_buffer import SMALL_BYTES
 
@@ -16,14 +17,17 @@ NUM_LARGEST = 4
 
 
 class ByteShares:
-    """Counts what clients have received of up to `MAX_BYTES`, or NUM_LARGEST bodies of `largest` bytes. Loop only.
+    """Counts what clients have sent of up to `MAX_BYTES`, or NUM_LARGEST bodies of `largest` bytes. Loop only.
+
+    `on_freed` is called where something of it is freed.
 
     Attributes:
         num_bytes: of all clients.
     """
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self, largest: int, on_freed: Callable[[], None] = lambda: None) -> None:
         self.num_bytes = 0
+        self._on_freed = on_freed
         self._max_bytes = max(MAX_BYTES, NUM_LARGEST * largest)
         self._taken: Counter[str] = Counter()
 
@@ -32,6 +36,8 @@ class ByteShares:
         more = after - before
         if more > 0 and self._taken[account] + more > self._max_bytes - self.num_bytes - more:
             return False
+        if more < 0:
+            self._on_freed()
         self.num_bytes += more
         self._taken[account] += more
         if not self._taken[account]:

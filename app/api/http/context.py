@@ -120,7 +120,7 @@ class ApiContext:
         grammar_trials: tries grammars in processes of their own, and leases them.
         threads: the threads that parse and tokenize request bodies.
         long_thread: the thread for long bodies, so that short ones do not wait for them.
-        heap: returns to the system what these, and streams that are kept no longer, have freed.
+        heap: returns to the system what these, streams that are kept no longer, and bodies and messages have freed.
         timers: heartbeat intervals of streams.
         streams: the open streams.
         kept: the resumable ones, also those that have ended.
@@ -157,7 +157,7 @@ class ApiContext:
         self.streams = Streams(config.server.max_pending_bytes)
         self.kept = KeptStreams(config.server.resume_memory, on_freed=self.heap.note_large)
         self.remembered = ByteBudget(config.server.resume_memory)
-        self.received = ByteShares(config.server.max_request_bytes)
+        self.received = ByteShares(config.server.max_request_bytes, on_freed=self.heap.note_large)
         self.journal: Journal | None = None
         self.live: LiveRoom | None = None
         self.piece_lock = asyncio.Lock()

@@ -44,6 +44,15 @@ def test_what_is_over_can_be_had_again(shares: ByteShares) -> None:
     assert shares.num_bytes == 0 and fill(shares, "a") == 8
 
 
+def test_what_is_freed_is_told() -> None:
+    freed = list[int]()
+    shares = ByteShares(MIB, lambda: freed.append(1))
+    body = Receiving(shares, "a")
+    for num_bytes in (SMALL_BYTES, MIB, 2 * MIB, 0, SMALL_BYTES, 0):
+        body.has(num_bytes)
+    assert len(freed) == 1
+
+
 def test_a_small_body_is_never_refused(shares: ByteShares) -> None:
     fill(shares, "a")
     small = Receiving(shares, "a")
