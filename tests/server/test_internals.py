@@ -32,7 +32,7 @@ METHODS = {
     ),
     WebSocketsSansIOProtocol: (
         "connection_made", "connection_lost", "data_received", "receive", "send", "shutdown", "keepalive_timeout",
-        "handle_connect", "handle_close", "handle_ping", "handle_text", "handle_cont",
+        "handle_connect", "handle_close", "handle_ping", "handle_text", "handle_bytes", "handle_cont",
         "handle_parser_exception", "send_receive_event_to_app", "stop_keepalive",
     ),
     ServerProtocol: ("reject", "fail", "data_to_send"),
