@@ -168,10 +168,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.logger.exception("A WebSocket is closed because its frames could not be processed.")
             self.transport.abort()
             return
+        if self._is_over:
+            self._drop_message()
+            return
         num_bytes = len(self.conn.reader.buffer)
         if not self._receiving.has(num_bytes + self._message_bytes):
             self._fail(_CLOSE_RATE, "too many large messages at once that are not complete")
-        elif (self.frames or num_bytes) and self._timer is None:
+        elif not self.frames and not num_bytes:
+            self._end_message()  # also where the end of a ping was missing: the time is not that of what comes next
+        elif self._timer is None:
             self._timer = self.loop.call_later(self._limits.body_timeout_s, self._check_message)
 
     def _check_message(self) -> None:

@@ -7,6 +7,7 @@ import struct
 from dataclasses import replace
 
 import pytest
+from websockets.frames import Opcode
 
 from app.api.http import byte_shares
 from app.api.http.byte_shares import ByteShares
@@ -108,4 +109,18 @@ async def test_the_time_of_a_message_ends_with_it() -> None:
         assert b"welcome" in welcome
         await until(lambda: protocol._timer not in (None, began))
         assert began.cancelled()
+        writer.transport.abort()
+
+
+@on_uvloop
+async def test_the_time_of_a_ping_is_not_that_of_the_next_message() -> None:
+    async with served() as server:
+        reader, writer = await open_websocket(server)
+        (protocol,) = server.server.server_state.connections
+        ping = frame(Opcode.PING, b"xy")
+        writer.write(ping[:-1])
+        await until(lambda: protocol._timer is not None)
+        writer.write(ping[-1:])
+        assert await read_frames(reader, Opcode.PONG) == [(Opcode.PONG, b"xy")]
+        await until(lambda: protocol._timer is None)
         writer.transport.abort()

@@ -36,7 +36,7 @@ class ByteShares:
         more = after - before
         if more > 0 and self._taken[account] + more > self._max_bytes - self.num_bytes - more:
             return False
-        if more < 0:
+        if before and not after:
             self._on_freed()
         self.num_bytes += more
         self._taken[account] += more
