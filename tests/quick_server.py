@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import uvicorn
+from websockets.exceptions import InvalidState
 
 LOOK_S = 0.002
 
@@ -46,7 +47,8 @@ class QuickServer(uvicorn.Server):
         for listener in self.servers:
             listener.close()
         for connection in list(state.connections):
-            connection.shutdown()
+            with suppress(InvalidState):  # a WebSocket of uvicorn's own kind that is closing already
+                connection.shutdown()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await until(lambda: self.force_exit or not (state.connections or state.tasks))
