@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,7 +48,11 @@ def execute(dialog: Dialog, line: str) -> None:
 def _help(dialog: Dialog, argument: str) -> None:
     heads = {f"{name} {command.argument}".rstrip(): command.summary for name, command in COMMANDS.items()}
     width = max(map(len, heads))
-    lines = [f"{head:<{width}}  {summary}" for head, summary in heads.items()]
+    room = max(shutil.get_terminal_size().columns - 1, width + LEAST_SUMMARY)
+    lines = [
+        textwrap.fill(summary, room, initial_indent=f"{head:<{width}}  ", subsequent_indent=" " * (width + 2))
+        for head, summary in heads.items()
+    ]
     print_wrapped("\n".join([*lines, "", *TYPING]))
 
 
@@ -113,7 +119,7 @@ def _stats(dialog: Dialog, argument: str) -> None:
     about = "about " if dialog.has_uncounted else ""
     lines = [
         f"model      {model.name}{context}",
-        f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens of answers so far",
+        f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens generated in this chat",
     ]
     print_wrapped("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
 
@@ -155,11 +161,13 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/load": SlashCommand("FILE", "Go on with a conversation that /save or the chat page has written.", _load),
     "/model": SlashCommand("[NAME]", "List the models, or change to one.", _model),
     "/stats": SlashCommand("", "Show tokens, speed and how much of the context is used.", _stats),
-    "/quit": SlashCommand("", "End the chat; in a terminal `quit` and `exit` alone on a line do, too.", _quit),
+    "/quit": SlashCommand("", "End the chat; in a terminal the word quit or exit alone does, too.", _quit),
 }
 ALIASES = {"/new": "/clear", "/exit": "/quit", "/?": "/help"}
 WORDS_THAT_QUIT = frozenset(("exit", "quit", ":q"))
 """Lines that end a chat in a terminal without a slash."""
+LEAST_SUMMARY = 20
+"""Columns that a summary of `/help` has in a narrow terminal, where the lines then wrap as others do."""
 TYPING = (
     'A line that ends with \\ goes on with the next one; """ begins and ends a text of several lines.',
     "In a terminal Ctrl-C stops an answer, which is kept, Ctrl-D ends the chat, arrow keys bring back earlier lines.",
