@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -32,8 +33,13 @@ _NOT_GIVEN = {
     "max_tokens": " By default `--default-max-tokens`, and a quarter of the context in a chat, else as many as fit.",
 }
 _VLLM = "vllm "  # before the names of vLLM's options among the parsed arguments
+_NO_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: (.*)", re.DOTALL)  # argparse's words
 SAMPLING_NAMES = frozenset(_SAMPLING)
 """Names taken by the sampling options: `--seed` is that of the sampling there, not that of random weights."""
+NOT_OF_ONE_CHAT = SAMPLING_NAMES | frozenset(
+    ("served_model_name", "pin_prefix", "max_queue", "scheduling_policy", "queue_timeout", "itl_target")
+)
+"""Those, and settings that mean something to a server of several clients alone."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,6 +96,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""
+        if (found := _NO_NUMBER.fullmatch(message)) is not None:
+            option, kind, given = found.groups()
+            message = f"{option} is {given}; it must be {'an integer' if kind == 'int' else 'a number'}"
         raise ConfigurationError(f"{message} (see {self.prog} --help)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,11 +89,15 @@ class Dialog:
         """Print which model answers, and how to use the dialog."""
         model = self.responder.model
         context = f", context {model.context:,} tokens" if model.context else ""
-        print_wrapped(f"{model.name}{context}\n{text}")
+        self.tell(f"{model.name}{context}\n{text}")
 
     def say(self, text: str) -> None:
         """Print a note to the user, in brackets, so that it cannot be taken for an answer."""
-        print_wrapped(f"({text})")
+        self.tell(f"({text})")
+
+    def tell(self, text: str) -> None:
+        """Print what is no answer; where nobody types, on standard error, so that a pipe has answers alone."""
+        print_wrapped(text, None if self._is_interactive else sys.stderr)
 
     def ask(self, question: str) -> None:
         """Ask a question, and add it and its answer to the conversation.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.conversation_file import read_file, write_file
-from app.commands.dialog.screens import print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures
 from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
@@ -53,7 +52,7 @@ def _help(dialog: Dialog, argument: str) -> None:
         textwrap.fill(summary, room, initial_indent=f"{head:<{width}}  ", subsequent_indent=" " * (width + 2))
         for head, summary in heads.items()
     ]
-    print_wrapped("\n".join([*lines, "", *TYPING]))
+    dialog.tell("\n".join([*lines, "", *TYPING]))
 
 
 def _system(dialog: Dialog, argument: str) -> None:
@@ -109,7 +108,7 @@ def _model(dialog: Dialog, argument: str) -> None:
     current = dialog.responder.model.name
     for name, context in dialog.responder.models():
         about = f", context {context:,} tokens" if context else ""
-        print_wrapped(f"{'*' if name == current else ' '} {name}{about}")
+        dialog.tell(f"{'*' if name == current else ' '} {name}{about}")
     dialog.say("/model NAME changes to another one")
 
 
@@ -121,7 +120,7 @@ def _stats(dialog: Dialog, argument: str) -> None:
         f"model      {model.name}{context}",
         f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens generated in this chat",
     ]
-    print_wrapped("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
+    dialog.tell("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
 
 
 def _lines_of(last: AnswerFigures, context: int | None) -> list[str]:

@@ -30,7 +30,7 @@ def test_summaries_of_help_wrap_beside_the_names(capsys, monkeypatch, columns):
 def test_help_says_where_words_without_a_slash_end_the_chat(capsys):
     """In a pipe they are questions."""
     talk(ScriptedModel(), "/help", is_interactive=False)
-    assert "in a terminal the word quit or exit alone does, too" in " ".join(capsys.readouterr().out.split())
+    assert "in a terminal the word quit or exit alone does, too" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
