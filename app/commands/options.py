@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from app.config.nearest import nearest
 from app.config.other_names import option_advice
 from app.config.setting import KIB, MIB, Setting
-from app.config.settings import Config, load_config, settings
+from app.config.settings import Config, load_config, misspelt_variables, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
@@ -176,7 +176,7 @@ def read_config(args: argparse.Namespace, model: str | None = None, note: Callab
     options = {item.name: _value(item, given[item.name]) for item in settings() if item.name in given}
     foreign = {name.removeprefix(_VLLM): value for name, value in given.items() if name.startswith(_VLLM)}
     options, notes = translate({**options, **foreign})
-    for text in notes:
+    for text in [*notes, *misspelt_variables(os.environ)]:
         note(text)
     if model is not None:
         options["model"] = one_model(model, given.get("model"))

@@ -13,7 +13,7 @@ from app.commands.dialog.screens import Screen, print_error, print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
 from app.commands.dialog.slash_commands import WORDS_THAT_QUIT, execute
 from app.config.unicode_text import as_unicode
-from app.contract.errors import QuireError, error_line
+from app.contract.errors import ContextLengthExceeded, QuireError, error_line
 from app.runtime.clock import Clock, monotonic
 
 
@@ -79,11 +79,16 @@ class Dialog:
             except QuireError as error:
                 if not self._is_interactive:
                     raise
-                print_error(error_line("quire", error.message))
+                print_error(error_line("quire", f"{error.message}{self._advice(error)}"))
             except KeyboardInterrupt:
                 self.say("stopped")
             if self.is_over:
                 return
+
+    def _advice(self, error: QuireError) -> str:
+        """Return what helps where the conversation is too long for the model; a server's error has the code in it."""
+        is_full = isinstance(error, ContextLengthExceeded) or ContextLengthExceeded.code in error.message
+        return "; /clear begins a new conversation" if is_full and self.conversation.turns else ""
 
     def greet(self, text: str) -> None:
         """Print which model answers, and how to use the dialog."""
