@@ -43,6 +43,7 @@ from app.llm_prompts import (
     check_continued,
     each_chat,
     each_prompt,
+    naming,
     params_of_each,
     text_of,
 )
@@ -121,7 +122,10 @@ class LLM:
             EngineFailed: the engine failed while it processed a request.
         """
         batch = each_prompt(prompts)
-        encoded = [self._builder.encode_for_completion(as_text_or_ids(prompt)) for prompt in batch]
+        encoded = []
+        for number, prompt in enumerate(batch, 1):
+            with naming(number, len(batch)):
+                encoded.append(self._builder.encode_for_completion(as_text_or_ids(prompt)))
         params = self._unnamed() if sampling_params is None else sampling_params
         return self._run(encoded, [text_of(prompt) for prompt in batch], params, use_tqdm)
 
@@ -326,10 +330,10 @@ class LLM:
         each, builder, terms = params_of_each(params, len(encoded)), self._builder, self._terms()
         different = {id(one): one for one in each}  # mostly all prompts have the same parameters
         demands = {key: self._demand(one, tools) for key, one in different.items()}
-        planned = [
-            builder.answer(self._new_id(), prompt, chosen, demands[id(chosen)], terms)
-            for prompt, chosen in zip(encoded, each, strict=True)
-        ]
+        planned = []
+        for number, (prompt, chosen) in enumerate(zip(encoded, each, strict=True), 1):
+            with naming(number, len(encoded)):
+                planned.append(builder.answer(self._new_id(), prompt, chosen, demands[id(chosen)], terms))
         outputs = {
             request.id: RequestOutput(request.id, text, list(request.prompt_token_ids), new_outputs(request.params))
             for (request, _), text in zip(planned, texts, strict=True)

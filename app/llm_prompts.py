@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 
-from app.contract.errors import InvalidValue
+from app.contract.errors import InvalidValue, RequestError
 from app.contract.sampling_params import SamplingParams
 
 Prompt = str | Sequence[int] | Mapping[str, str | Sequence[int]]
@@ -29,6 +30,17 @@ def each_prompt(prompts: Prompts) -> list[Prompt]:
             '{"prompt": text} or {"prompt_token_ids": [...]}, or a list of prompts.',
             param="prompts",
         ) from None
+
+
+@contextmanager
+def naming(number: int, total: int) -> Iterator[None]:
+    """Note in the errors of a block which of several prompts they are about."""
+    try:
+        yield
+    except RequestError as error:
+        if total > 1:
+            error.add_note(f"This is prompt {number} of {total}.")
+        raise
 
 
 def text_of(prompt: Prompt) -> str | None:

@@ -1,6 +1,7 @@
 """The command line: help, options, and errors as one line and an exit code."""
 
 import argparse
+import io
 import re
 
 import pytest
@@ -30,6 +31,20 @@ def test_help_lists_every_command(capsys, arguments):
     for name, summary in cli.COMMANDS.items():
         assert name in out
         assert summary in out
+
+
+@pytest.mark.parametrize("command", ["serve", "models rm"])
+def test_help_of_a_command_is_that_of_its_option(capsys, command):
+    assert run(capsys, "help", *command.split()) == run(capsys, *command.split(), "--help")
+
+
+@pytest.mark.parametrize("arguments", [("generate",), ("generate", "-")])
+def test_a_prompt_in_a_pipe_has_no_line_end(capsys, monkeypatch, arguments):
+    """As `echo` adds it; otherwise the answer would be another one."""
+    options = ("--temperature", "0", "--max-tokens", "12")
+    expected = run(capsys, "generate", "What is Quire?", *options)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"What is Quire?\n"), "utf-8"))
+    assert run(capsys, *arguments, *options) == expected and expected[0] == 0
 
 
 def test_columns_of_the_command_list_are_separated(capsys):
@@ -118,7 +133,12 @@ def test_version(capsys):
         (("serve", "guide", "--dtype auto"), "two arguments"),
         (("serve", "--config", "/nowhere.toml"), "/nowhere.toml"),
         (("serve", "--kv-cache-memory", "9" * 400), "--kv-cache-memory"),
-        (("generate",), "PROMPT"),
+        (("generate", "-m", "guide", "hi"), "unknown option '-m'; the option is --model"),
+        (("chat", "What is Quire?"), "`quire generate` answers a question."),
+        (
+            ("generate", "hi", "--model", "https://huggingface.co/Qwen/Qwen3-0.6B"),
+            "give the model's name, Qwen/Qwen3-0.6B.",
+        ),
         (("generate", " "), "the prompt is empty; write a question"),
         (("generate", "x", "--temperature", "hot"), "--temperature"),
         (("generate", "x", "--temperature", "3"), "temperature"),

@@ -65,6 +65,14 @@ def text_of(llm: LLM, token_ids: list[int]) -> str:
     return "".join(map(detokenizer.append, token_ids)) + complete_rest(detokenizer)
 
 
+def test_an_error_names_the_prompt_of_several(llm: LLM):
+    with pytest.raises(ContextLengthExceeded) as of_many:
+        llm.generate([[5], [5] * 5000, [6]], GREEDY, use_tqdm=False)
+    with pytest.raises(ContextLengthExceeded) as of_one:
+        llm.generate([[5] * 5000], GREEDY, use_tqdm=False)
+    assert of_many.value.__notes__ == ["This is prompt 2 of 3."] and not hasattr(of_one.value, "__notes__")
+
+
 def test_threads_take_turns(llm: LLM):
     alone = llm.generate([[5, 6]], GREEDY, use_tqdm=False)[0].outputs[0].token_ids
     with ThreadPoolExecutor(4) as threads:

@@ -63,6 +63,9 @@ SUBSTITUTES = {
         "quire bench serve http://127.0.0.1:8000 --num-requests 2 --output-len 4", "a hundred requests take a minute"
     ),
     "pip wheel --no-deps --wheel-dir dist .": Substitute("pip wheel --help", "compiles for minutes"),
+    "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu": Substitute(
+        "grep -q download.pytorch.org/whl/cpu tools/setup.sh", "would act on the commands after it"
+    ),
     "pipx install dist/quire_server-*.whl": Substitute("pip install --help", "needs pipx and the wheel"),
     "pip install -e '.[gpu]'": Substitute("pip install --help", "takes gigabytes from the network"),
     "docker build -t quire .": Substitute("test -f Dockerfile", "needs Docker"),

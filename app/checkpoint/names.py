@@ -33,6 +33,9 @@ SMOLLM2 = "smollm2"
 _HUB_NAME = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?::(?P<quant>\w[\w.-]*)|/(?P<file>[^:]+\.gguf))?", re.ASCII
 )
+_HUB_ADDRESS = re.compile(
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII
+)
 _FORMS = (
     "give a checkpoint folder, a GGUF file, a hub name (owner/name, or owner/name:QUANT for GGUF, for example "
     "unsloth/Qwen3-0.6B-GGUF:Q4_K_M), `guide` or `smollm2`"
@@ -115,9 +118,12 @@ def _local(model: str) -> Path:
             raise rejected(f"{model} is a file that is no GGUF file; {_FORMS}.")
         if path.is_symlink():
             raise rejected(f"{model} is a link that leads to nothing; {_FORMS}.")
+    if (address := _HUB_ADDRESS.match(model)) is not None:
+        raise rejected(f"{model} is an address of the Hugging Face hub; give the model's name, {address['repo']}.")
     meant = nearest(model, (EMBEDDED, SMOLLM2))
     forms = f"{meant}? Otherwise {_FORMS}" if meant else f"; {_FORMS}"
-    raise rejected(f"There is no folder or file {model}{forms}.")
+    asked = " `quire generate` answers a question." if " " in model.strip() else ""
+    raise rejected(f"There is no folder or file {model}{forms}.{asked}")
 
 
 def _in_folder(model: str, folder: Path) -> Path:

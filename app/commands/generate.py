@@ -17,8 +17,10 @@ from app.contract.sampling_params import SamplingParams
 
 def add_options(parser: Parser) -> None:
     """Add the prompt, the sampling options and the settings of the engine."""
-    parser.usage = "quire generate PROMPT [OPTIONS]"
-    parser.add_argument("prompt", metavar="PROMPT", help="The prompt; `-` reads it from standard input.")
+    parser.usage = "quire generate [PROMPT] [OPTIONS]"
+    parser.add_argument(
+        "prompt", nargs="?", metavar="PROMPT", help="The prompt; `-`, or none in a pipe, reads it from standard input."
+    )
     parser.add_argument("--raw", action="store_true", help="Complete PROMPT as plain text, without the chat template.")
     add_sampling(parser)
     add_settings(parser, "model", "sampling", "cache", "scheduler", without=NOT_OF_ONE_CHAT)
@@ -28,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """Stream the answer to standard output."""
     config = read_config(args)
     sampling = {"max_tokens": None, **read_sampling(args)}
-    prompt = _read_prompt() if args.prompt == "-" else args.prompt
+    is_piped = args.prompt is None and not sys.stdin.isatty()
+    prompt = _read_prompt(is_raw=args.raw) if is_piped or args.prompt == "-" else args.prompt or ""
     if not args.raw and not prompt.strip():
         raise ConfigurationError("the prompt is empty; write a question, or `-` to read one from standard input")
     from app.commands.answers.local import LocalModel
@@ -46,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read_prompt() -> str:
+def _read_prompt(*, is_raw: bool) -> str:
+    """Read the prompt; a question does not end with the line end that `echo` adds."""
     keep_invalid_bytes()
-    return as_unicode(sys.stdin.read(), "the prompt")
+    prompt = as_unicode(sys.stdin.read(), "the prompt")
+    return prompt if is_raw else prompt.removesuffix("\n")

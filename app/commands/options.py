@@ -62,8 +62,11 @@ class Parser(argparse.ArgumentParser):
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             known = [option for action in shown for option in action.option_strings]
             what = "option" if word.startswith("-") else "argument"
+            model_is_argument = any(action.metavar == "MODEL" for action in shown)
             advice = (
-                option_advice(word, known) or nearest(word, known) or nearest(word, list(self._option_string_actions))
+                option_advice(word, known, model_is_argument=model_is_argument)
+                or nearest(word, known)
+                or nearest(word, list(self._option_string_actions))
             )  # those of vLLM, too
             if word.partition(" ")[0] in known:  # in a list of arguments, as containers have it
                 advice = "; an option and its value are two arguments"

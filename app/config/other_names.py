@@ -36,9 +36,14 @@ def command_advice(name: str) -> str:
     return f"; {_COMMANDS[name]}" if name in _COMMANDS else ""
 
 
-def option_advice(given: str, known: Collection[str]) -> str:
-    """Return the same for an option; `known` are those of the command. Any thread."""
+def option_advice(given: str, known: Collection[str], *, model_is_argument: bool = True) -> str:
+    """Return the same for an option; `known` are those of the command, whose first argument may be the model.
+
+    Any thread.
+    """
     if given in _MODEL_OPTIONS and "--model" in known:
-        return "; the model is the first argument, without an option"
+        return (
+            "; the model is the first argument, without an option" if model_is_argument else "; the option is --model"
+        )
     found = [option for option in _OPTIONS.get(given, ()) if option in known]
     return f"; the option is {found[0]}" if found else ""

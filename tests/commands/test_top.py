@@ -70,7 +70,8 @@ def test_fields_of_a_later_version_are_ignored_and_missing_ones_are_said():
 
 @pytest.mark.parametrize(("status", "kind", "words"), [
     (401, ConfigurationError, "needs an API key; give its own with --api-key KEY"),
-    (404, ServerRefused, "the server returned status 404"),
+    (404, ConfigurationError, "is no Quire server: it has no /v1/engine/events"),
+    (500, ServerRefused, "the server returned status 500"),
     (429, ServerRefused, "the server returned status 429"),
 ])  # fmt: skip
 def test_refusals_are_said(status, kind, words):
