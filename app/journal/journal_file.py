@@ -121,7 +121,7 @@ def move_aside(path: Path) -> Path:
                 os.rename(f"{path}{suffix}", f"{aside}{suffix}")
     except OSError as error:
         raise CannotStart(
-            f"The journal {path} is damaged and cannot be moved aside: {error.strerror}. Let its folder be written, or "
+            f"The journal {path} is damaged and cannot be moved aside: {error.strerror}. Make its folder writable, or "
             "give --journal another path."
         ) from None
     return aside
