@@ -157,6 +157,8 @@ def test_version(capsys):
         (("bench", "thruput"), "one of throughput, serve"),
         (("bench", "throughput", "--shape", "s13"), "'s135'"),
         (("bench", "throughput", "--repeat", "0"), "--repeat"),
+        (("bench", "throughput", "--output", "/"), "--output / cannot be written to: Is a directory"),
+        (("bench", "throughput", "--output", "/nowhere/x.json"), "cannot be written to: No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
         if (value := getattr(args, name)) is not None and value < 1:
             raise ConfigurationError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
     config = read_config(args)
+    if args.output is not None:
+        _check_file(args.output)
     if "model" in vars(args):
         return _throughput(args, config)
     if args.shape not in SHAPES:
@@ -124,6 +126,15 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
     if args.output:
         args.output.write_text(json.dumps(figures, indent=2) + "\n")
     return 0
+
+
+def _check_file(file: Path) -> None:
+    """Check before the measurement that its results can be written."""
+    try:
+        with file.open("a"):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"--output {file} cannot be written to: {error.strerror}") from None
 
 
 def _print_table(figures: dict[str, Any]) -> None:

@@ -236,8 +236,7 @@ class JournalStore:
             if primary_code(error) == sqlite3.SQLITE_ERROR:  # its tables are others
                 raise
             raise CannotStart(  # the disk is full, or fails, or may not be written: nothing is damaged
-                f"The journal {self._path} cannot be opened: {error}. Make it writable, or give --journal another "
-                "path."
+                f"The journal {self._path} cannot be opened: {error}. Make it writable, or give --journal another path."
             ) from None
 
     def _open_file(self) -> sqlite3.Connection:
