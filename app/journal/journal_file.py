@@ -62,7 +62,17 @@ def check(path: Path) -> None:
             f"The journal {path} cannot be made: {error.strerror}. Give --journal another path."
         ) from None
     if path.exists():
-        connect(path).close()
+        try:
+            connect(path).close()
+        except sqlite3.OperationalError as error:
+            raise cannot_open(path, error) from None
+
+
+def cannot_open(path: Path, error: sqlite3.Error) -> CannotStart:
+    """Return the error of a file that is not damaged, but on a disk that is full, or fails, or may not be written."""
+    return CannotStart(
+        f"The journal {path} cannot be opened: {error}. Make it writable, or give --journal another path."
+    )
 
 
 def connect(path: Path) -> sqlite3.Connection:

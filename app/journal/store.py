@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
-from app.contract.errors import CannotStart
 from app.journal.entries import Batch, Delta, Head, JournalDamaged, Told, pack, unpack, unpack_batch
 from app.journal.journal_file import (
     APPLICATION_ID,
     VERSION,
+    cannot_open,
     connect,
     move_aside,
     num_bytes,
@@ -235,9 +235,7 @@ class JournalStore:
         except sqlite3.OperationalError as error:
             if primary_code(error) == sqlite3.SQLITE_ERROR:  # its tables are others
                 raise
-            raise CannotStart(  # the disk is full, or fails, or may not be written: nothing is damaged
-                f"The journal {self._path} cannot be opened: {error}. Make it writable, or give --journal another path."
-            ) from None
+            raise cannot_open(self._path, error) from None
 
     def _open_file(self) -> sqlite3.Connection:
         connection = connect(self._path)

@@ -24,7 +24,7 @@ from app.config.settings import Config, ServerConfig
 from app.contract.engine_status import ModelInfo, StepReport
 from app.contract.errors import ConfigurationError, EngineFailed, error_line
 from app.contract.events import TokenDelta
-from app.engine.kv_disk.block_folder import BlockFolder, FolderLocked
+from app.engine.kv_disk.block_folder import BlockFolder, FolderFull, FolderLocked
 from app.engine.kv_disk.disk_store import KVDisk
 from app.engine.kv_disk.kv_disk_counts import KVDiskCounts
 from app.engine.prefix_file import read_prefixes
@@ -134,7 +134,11 @@ def open_kv_disk(settings: ServerConfig) -> KVDisk | None:
     if settings.kv_disk is None:
         return None
     path = state_path("kv_disk", settings.kv_disk)
-    folder = _when_unlocked(partial(BlockFolder, path, settings.kv_disk_space))
+    try:
+        folder = _when_unlocked(partial(BlockFolder, path, settings.kv_disk_space))
+    except FolderFull as error:  # prompts are only computed
+        logging.getLogger("quire.kv_disk").warning("%s Until the next start nothing is kept.", error.message)
+        return None
     logging.getLogger("quire.kv_disk").info(
         "KV cache on disk: %s, %.0f of %.0f MiB", path, folder.num_bytes / 2**20, settings.kv_disk_space / 2**20
     )

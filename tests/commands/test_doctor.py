@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from app.commands import budget, doctor
 from app.commands.doctor import Mark, findings
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
+from app.engine.kv_disk.block_folder import BlockFolder
+from app.journal import journal_file
 from app.journal.store import JournalStore
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import source_key
@@ -209,6 +212,26 @@ def test_a_journal_in_use_or_damaged_is_told_and_stays(tmp_path: Path):
     assert kept(journal=str(path))["journal"].mark is Mark.OK
     path.write_bytes(b"no database" * 100)
     assert "is damaged" in kept(journal=str(path))["journal"].text and path.read_bytes().startswith(b"no database")
+
+
+def test_a_folder_in_use_is_told_and_nothing_is_kept_open(tmp_path: Path):
+    path = tmp_path / "kv"
+    folder = BlockFolder(path, 2**20)
+    assert "in use by another process" in kept(kv_disk=str(path))["kv_disk"].text
+    folder.close()
+    assert kept(kv_disk=str(path))["kv_disk"].mark is Mark.OK
+    BlockFolder(path, 2**20).close()
+
+
+def test_a_journal_that_may_not_be_written_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "journal"
+    JournalStore(path).close()
+
+    def is_full(path: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(journal_file, "connect", is_full)
+    assert "cannot be opened: database or disk is full. Make it writable" in kept(journal=str(path))["journal"].text
 
 
 def test_a_prefix_that_cannot_be_pinned_fails(tmp_path: Path):

@@ -6,6 +6,7 @@ The server has the times that users have; what a busy machine adds to them does 
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -137,3 +138,16 @@ def test_an_expired_response_is_in_no_byte_of_the_files(tmp_path: Path):
         none_kept = re.compile(r'^quire_streams_kept{.*state="finished"} 0', re.MULTILINE)
         wait_until(lambda: none_kept.search(client.get("/metrics").text) is not None)
         check_forgotten(server, tmp_path, told)
+
+
+def test_what_was_deleted_before_a_kill_is_in_no_byte_of_the_files_afterwards(tmp_path: Path):
+    with recording(tmp_path) as (server, client):
+        kept, told = (recorded(client, tmp_path, lambda each=each: response(client, each)) for each in (OTHER, PROMPT))
+        assert client.delete(told.path).status_code == 200
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait(HANG_S)
+    assert "prompt" in found(tmp_path, told), "there was nothing to clean"
+    with recording(tmp_path) as (server, client):
+        check_forgotten(server, tmp_path, told)
+        assert found(tmp_path, kept) == {"prompt", "answer"}
+        assert client.get(told.path).status_code == 404

@@ -120,6 +120,6 @@ def test_an_answer_that_goes_on_after_a_kill_uses_it(tmp_path: Path, undisturbed
 def test_what_cannot_be_used_is_said_before_the_model_is_loaded(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     taken = quire("serve", "--port", "0", "--kv-disk", str(tmp_path / "file"))
-    assert taken.returncode == 75 and "Give --kv-disk another path" in taken.stderr
+    assert taken.returncode == 2 and "Give --kv-disk the path of a folder" in taken.stderr
     without = quire("serve", "--port", "0", "--kv-disk", str(tmp_path / "kv"), "--no-enable-prefix-caching")
     assert without.returncode == 2 and "kv_disk needs prefix caching" in without.stderr

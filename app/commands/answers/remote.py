@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from app.client.client import connect
 from app.client.comeback import Backoff
+from app.client.opening import ServerRefused
 from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
 from app.commands.answers.server_connection import (
@@ -31,7 +32,7 @@ from app.commands.answers.streamed_text import AnswerEnd, Messages, TextStream, 
 from app.commands.dialog.responder import ModelChoice
 from app.config.base_url import BaseUrl
 from app.config.nearest import nearest
-from app.contract.errors import CannotStart, ConfigurationError
+from app.contract.errors import CannotStart, ConfigurationError, StreamNotFound
 
 TIMEOUT_S = 600
 COMEBACK = Backoff(give_up_s=30.0)
@@ -217,6 +218,13 @@ def websocket_answer(
     try:
         yield from iterate(runner, deltas())
         return end
+    except ServerRefused as error:
+        if error.code == StreamNotFound.code:
+            raise CannotStart(
+                f"{url} was started again and has no journal, so it has forgotten the rest of the answer; what had "
+                "arrived stays, and /continue goes on"
+            ) from None
+        raise
     except OSError as error:
         raise gone(url, error) from None
 

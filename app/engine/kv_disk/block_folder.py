@@ -6,6 +6,7 @@ there after the process was killed, and a power cut may damage it, which the che
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -31,6 +32,10 @@ class FolderLocked(CannotStart):
     """Another process has the folder."""
 
 
+class FolderFull(CannotStart):
+    """The disk is full, so that not even an empty folder can be begun."""
+
+
 class BlockFolder:
     """At most `max_bytes` of blocks in a folder that this process alone uses, until `close`. Any thread.
 
@@ -46,6 +51,7 @@ class BlockFolder:
         Raises:
             ConfigurationError: it is a link or no folder, or belongs to others, or they may read it.
             FolderLocked: another process has it.
+            FolderFull: its disk is full.
             CannotStart: it cannot be made or read.
         """
         self.path = path
@@ -58,7 +64,7 @@ class BlockFolder:
             if not os.path.lexists(path):
                 make_private_folder(path)
             _check(path)
-            self._salt_file = self._locked_salt_file()
+            self._salt_file = _locked(path, os.O_RDWR | os.O_CREAT)
             self.salt = self._read_salt()
             self._read_names()
         except OSError as error:
@@ -147,17 +153,6 @@ class BlockFolder:
     def _file(self, block_hash: bytes) -> Path:
         return self.path / f"{block_hash.hex()}{_SUFFIX}"
 
-    def _locked_salt_file(self) -> int:
-        file = os.open(self.path / _SALT, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            raise FolderLocked(
-                f"The KV cache on disk {self.path} is in use by another process. Give --kv-disk another path."
-            ) from None
-        return file
-
     def _read_salt(self) -> bytes:
         """Return the folder's salt; with a new one nothing that is there can be found, and it goes when it is old."""
         salt = os.pread(self._salt_file, _SALT_BYTES + 1, 0)
@@ -203,16 +198,32 @@ def check_folder(path: Path) -> None:
         ConfigurationError, CannotStart: as `BlockFolder`.
     """
     try:
-        if os.path.lexists(path):
-            _check(path)
-        else:
+        if not os.path.lexists(path):
             check_can_be_made(path)
+            return
+        _check(path)
+        with suppress(FileNotFoundError):
+            os.close(_locked(path, os.O_RDWR))
     except OSError as error:
         raise _unusable(path, error) from None
 
 
+def _locked(path: Path, flags: int) -> int:
+    """Open the file of a folder's salt, and lock it for as long as it is open."""
+    file = os.open(path / _SALT, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise FolderLocked(
+            f"The KV cache on disk {path} is in use by another process. Give --kv-disk another path."
+        ) from None
+    return file
+
+
 def _unusable(path: Path, error: OSError) -> CannotStart:
-    return CannotStart(f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path.")
+    kind = FolderFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else CannotStart
+    return kind(f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path.")
 
 
 def _check(path: Path) -> None:

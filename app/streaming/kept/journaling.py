@@ -77,7 +77,11 @@ class Journaling:
 
     def start(self) -> None:
         """Begin to write. Call it once, on the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run())
+        # A process that was killed may have left what it had deleted.
+        self._next_cleaning = monotonic()
+        self._cleaning = loop.call_later(FORGET_S, self._wake_to_clean)
 
     def begin(self, stream: LiveStream, head: Head) -> None:
         """Record a new stream, and all that it tells from now on."""

@@ -12,6 +12,7 @@ from app.commands.answers import remote
 from app.commands.answers.remote import websocket_answer
 from app.commands.answers.streamed_text import TextStream
 from app.config.base_url import read_base_url
+from app.contract.errors import CannotStart
 from tests.server.processes import HANG_S, RunningServer
 from tests.server.quick_start import serving
 
@@ -41,6 +42,18 @@ def test_an_answer_goes_on_after_kill_9_of_a_server_with_a_journal(tmp_path: Pat
         with serving(*options, "--port", str(port)):
             assert "".join([*begun, *answer]) == whole
     assert notes == ["the connection was lost; the answer goes on when the server is back"]
+
+
+def test_a_server_without_one_says_that_the_rest_is_lost():
+    with asyncio.Runner() as runner, serving() as first:
+        first.wait_until_ready()
+        answer = asked(runner, first, [])
+        next(answer)
+        with (
+            serving("--port", str(killed(first))),
+            pytest.raises(CannotStart, match="has no journal, so it has"),
+        ):
+            "".join(answer)
 
 
 def test_a_server_that_stays_away_is_given_up(monkeypatch):

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from app.config.settings import ServerConfig
 from app.contract.errors import CannotStart, ConfigurationError
+from app.engine.kv_disk import block_folder
 from app.engine.kv_disk.block_file import BlockDamaged, num_file_bytes
-from app.engine.kv_disk.block_folder import BlockFolder, FolderLocked
+from app.engine.kv_disk.block_folder import BlockFolder, FolderFull, FolderLocked
 from app.engine.schedule.kv.prefix_cache import BlockContent
+from app.server import run
 from tests.engine.kv_disk.stored_texts import chain, data_of
 
 SIZE = num_file_bytes(chain(1)[0], 64)
@@ -192,6 +195,20 @@ def test_a_folder_that_is_none_or_that_others_may_read_is_refused(tmp_path: Path
     with pytest.raises(ConfigurationError, match="is a link or no folder"):
         BlockFolder(tmp_path / "link", SIZE)
     (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "file", tmp_path / "file" / "kv"):
-        with pytest.raises(CannotStart, match="Give --kv-disk another path"):
-            BlockFolder(path, SIZE)
+    with pytest.raises(ConfigurationError, match="is a link or no folder"):
+        BlockFolder(tmp_path / "file", SIZE)
+    with pytest.raises(CannotStart, match="Give --kv-disk another path"):
+        BlockFolder(tmp_path / "file" / "kv", SIZE)
+
+
+def test_a_full_disk_is_told_from_one_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A server starts without a folder then: prompts are only computed."""
+
+    def has_no_room(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(block_folder, "make_private_folder", has_no_room)
+    monkeypatch.setattr(run, "LOCK_WAIT_S", 0.0)
+    with pytest.raises(FolderFull, match="No space left on device"):
+        BlockFolder(tmp_path / "kv", 2**20)
+    assert run.open_kv_disk(ServerConfig(kv_disk=str(tmp_path / "kv"))) is None
