@@ -9,8 +9,8 @@ export const HELP = {
   ...Object.fromEntries(Object.entries(PARAMETERS).map(([name, { description }]) => [name, description])),
   system: "Instructions that stand before the conversation.",
   stop: `${PARAMETERS.stop.description} One a line, at most ${PARAMETERS.stop.maxItems}.`,
-  thinking: "Whether the model reasons before it answers. Not every model can.",
-  reasoning_effort: "How long the model reasons. Not every model can.",
+  thinking: "Whether the model reasons before it answers. Some models always do.",
+  reasoning_effort: "How long the model reasons. Some models ignore it.",
   json_schema: 'Answers are JSON of this schema, such as {"type": "object", "properties": {"name": {"type": "string"}}}.',
   tools:
     "A list of functions that the model may call, such as " +

@@ -148,7 +148,7 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          details=${link.details} ...${closing} />`}
+          link=${link} ...${closing} />`}
     <//>
   `;
 }
