@@ -27,12 +27,12 @@ export function ConversationItem({ conversation, place, isCurrent, isWriting, is
     <li class="conversation" ref=${line} data-current=${isCurrent}>
       ${isSelected !== null
         ? html`<label class="conversation-title"><input type="checkbox" checked=${isSelected} onChange=${() => onSelect(id)} />
-            <bdi>${name}</bdi></label>`
+            <bdi title=${name}>${name}</bdi></label>`
         : html`
             <button type="button" class="conversation-title" aria-current=${isCurrent ? "true" : undefined}
               onClick=${() => actions.open(id, place)}>
               ${isPinned && html`<span class="pin" title="Pinned"><${PinIcon} /></span>`}
-              <bdi>${name}</bdi>
+              <bdi title=${name}>${name}</bdi>
               ${isWriting && html`<span class="writing" role="img" aria-label="An answer is being written"></span>`}
               ${place && html`<${Excerpt} parts=${place.excerpt} />`}
             </button>
