@@ -263,13 +263,18 @@ async def test_a_setting_that_is_not_valid_is_named_above_the_field_until_it_is_
     await open_settings(page)
     await page.get_by_label("Temperature").fill("abc")
     await page.get_by_label("Max tokens").fill("0")
-    await page.get_by_label("Answers at once").fill("99")
+    answers = page.get_by_label("Answers at once")
+    await expect(answers).to_have_accessible_description(re.compile("^Up to 4 answers"))
+    await answers.fill("2")
+    await answers.fill("99")
     await page.keyboard.press("Escape")
     notice = page.get_by_role("status").filter(has_text="Not valid")
-    await expect(notice).to_contain_text("you entered for Temperature, Max tokens and Answers at once.")
+    await expect(notice).to_contain_text(
+        "you entered for Temperature, Max tokens and Answers at once. What was set before still acts."
+    )
     await ask(page, "Why?")
     stream = await server.next_stream()
-    assert stream.request == LIMITS | {"messages": [{"role": "user", "content": "Why?"}]}
+    assert stream.request == LIMITS | {"messages": [{"role": "user", "content": "Why?"}], "n": 2}
     await expect(notice).to_be_visible()
     await notice.get_by_role("button", name="Correct it").click()
     await expect(page.get_by_label("Temperature")).to_have_value("abc")

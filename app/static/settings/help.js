@@ -2,7 +2,7 @@
 
 import { LABELS } from "../sampling/labels.js";
 import { PARAMETERS } from "../sampling/parameters.js";
-import { MAX_STOP_LENGTH } from "../sampling/sampling.js";
+import { MAX_ANSWERS, MAX_STOP_LENGTH } from "../sampling/sampling.js";
 
 /** @type {Record<string, string>} by the name of the field */
 export const HELP = {
@@ -16,7 +16,7 @@ export const HELP = {
     "A list of functions that the model may call, such as " +
     '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
   n:
-    "So many answers to each question are written side by side, and you choose the one to go on with. They are the same with a " +
+    `Up to ${MAX_ANSWERS} answers to each question are written side by side, and you choose the one to go on with. They are the same with a ` +
     "temperature of 0.",
   token_probabilities:
     "Answers are shown token by token: those that were less probable are underlined, and each shows what else the model might " +
