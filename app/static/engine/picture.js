@@ -32,6 +32,8 @@ export class Picture {
   #copies = new Map();
   /** The server's time since which each block has been as it is. */
   #since = new Float64Array(0);
+  /** The server's time of the first picture: what it shows may have been so for long. */
+  #begun = 0;
   /** When a picture of the newest time came first, of performance.now(): at rest the same one comes again. */
   #came = { time: NaN, now: 0 };
   /** The hues of requests, kept a while after their end for the steps they were in. @type {Map<number, number>} */
@@ -118,8 +120,8 @@ export class Picture {
    * The story of a block.
    * @param {number} id
    * @param {number} [now] of performance.now(); by default when the newest picture came: an engine at rest makes no other
-   * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number}} whose it is, and the position of
-   *   its first token, where that is known
+   * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number, isOlder: boolean}} whose it is,
+   *   the position of its first token, where that is known, and since when it is so, or seen to be so if it `isOlder`
    */
   storyOf(id, now = this.#came.now) {
     const index = id - 1;
@@ -128,7 +130,8 @@ export class Picture {
     const position = holders.map(({ tables }) => tables && positionOf(tables, id)).find((found) => found !== undefined);
     const from = position === undefined ? null : position * this.latest.block_size;
     const seconds = this.time - this.#since[index] + (now - this.#came.now) / 1000;
-    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds };
+    const isOlder = this.#since[index] === this.#begun;
+    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds, isOlder };
   }
 
   /**
@@ -148,7 +151,10 @@ export class Picture {
   }
 
   #noteSince(time, states, owners, changed) {
-    if (this.#since.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
+    if (this.#since.length !== states.length) {
+      this.#begun = time;
+      this.#since = new Float64Array(states.length).fill(time);
+    }
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
     else if (!changed) {
       states.forEach((state, index) => {

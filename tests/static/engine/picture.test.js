@@ -47,6 +47,7 @@ test("a block tells whose it is, where its tokens stand, and since when", () => 
   assert.deepEqual([shared.state, shared.groups.map(({ n }) => n), shared.from, shared.seconds], ["shared", [1, 2], 0, 0]);
   const third = picture.storyOf(9);
   assert.deepEqual([third.state, third.groups.map(({ n }) => n), third.from, third.seconds], ["used", [1], 32, 2]);
+  assert.deepEqual([shared.isOlder, third.isOlder], [false, true]);
   const free = picture.storyOf(50);
   assert.deepEqual([free.state, free.groups, free.from], ["free", [], null]);
 });

@@ -7,6 +7,7 @@ const groups = (...numbers) => /** @type {any[]} */ (numbers.map((n) => ({ n }))
 test("the story of a block is one sentence", () => {
   const stories = [
     [{ id: 7, state: "free", groups: [], from: null, seconds: 4.2 }, "Block 7 is free, for 4.2 s."],
+    [{ id: 7, state: "cached", groups: [], from: null, seconds: 4.2, isOlder: true }, "Block 7 is cached, for at least 4.2 s."],
     [{ id: 7, state: "used", groups: groups(3), from: 32, seconds: 0 }, "Block 7 is used by request 3: tokens 33 to 48, just now."],
     [{ id: 7, state: "shared", groups: groups(3, 4, 9), from: 0, seconds: 12 },
       "Block 7 is shared by requests 3, 4 and 9: tokens 1 to 16, for 12.0 s."],
