@@ -52,7 +52,7 @@ export class Picture {
     if (this.#came.time !== state.time) this.#came = { time: state.time, now };
     this.latest = state;
     this.#noteChanged(changed);
-    this.#noteGroups(state.groups);
+    this.#noteGroups(state, changed);
     for (const record of state.records) this.#noteRecord(record, now);
     this.steps.splice(0, this.steps.length - MAX_STEPS);
     this.#forgetHues();
@@ -169,15 +169,20 @@ export class Picture {
     else if (this.#changed) for (const index of changed) this.#changed.add(index);
   }
 
-  #noteGroups(groups) {
+  #noteGroups({ groups, records, lost }, changed) {
     const before = this.groups;
     this.groups = new Map();
     for (const group of groups) {
       if (!this.#hues.has(group.n)) this.#hues.set(group.n, group.own ? this.#freeHue() : OTHERS);
       this.groups.set(group.n, { ...group, hue: this.#hues.get(group.n) });
     }
-    for (const [n, { id, tables }] of before) {
-      if (!this.groups.has(n) && id && tables) this.#ended.set(id, { ids: blocksOf(tables), time: this.time });
+    const ended = [...before.values()].filter(({ n }) => !this.groups.has(n));
+    const isKnown = ([n]) => before.has(n) || this.groups.has(n);
+    const isAlone = ended.length === 1 && !lost && records.every(([kind, , , , shares]) => kind !== "step" || shares.every(isKnown));
+    // The blocks that it has got since the picture before, if nobody else has left any.
+    const late = isAlone && changed ? [...changed].filter((index) => this.states[index] === CACHED).map((index) => index + 1) : [];
+    for (const { id, tables } of ended) {
+      if (id && tables) this.#ended.set(id, { ids: [...new Set([...blocksOf(tables), ...late])], time: this.time });
     }
     for (const id of [...this.#ended.keys()].slice(0, -MAX_ENDED)) this.#ended.delete(id);
   }

@@ -95,6 +95,15 @@ test("blocks that an ended request has left in the cache are known until another
   assert.deepEqual(picture.leftBy("chatcmpl-9"), []);
 });
 
+test("a request that ends alone has left also the blocks that no picture has shown it with", () => {
+  for (const [other, left] of [[1, [2, 3, 4]], [9, [2, 3]], [0, [2, 3]]]) {
+    const { picture, show } = begin(10);
+    show({ time: 1, groups: [groupOf(1, [[0, 30, [2, 2]]])] }, [[2, 2, 1], [3, 2, 1]]);
+    show({ time: 2, records: [["step", 1.5, 1, false, [[1, 0, 1, 0], [other, 0, 1, 0]]]] }, [[2, 1, 0], [3, 1, 0], [4, 1, 0]]);
+    assert.deepEqual(picture.leftBy("chatcmpl-1"), left);
+  }
+});
+
 test("an answer is of the request whose id begins its own", () => {
   const { picture, show } = begin(10);
   show({ groups: [groupOf(1, [], { own: false, id: undefined }), groupOf(2, [], { id: "chatcmpl-ab" })] });
