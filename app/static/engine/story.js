@@ -37,7 +37,7 @@ export function tellStep({ ms, shares, isOver }) {
   const [prompt, decode, accepted] = [sum("prompt"), sum("decode"), sum("accepted")];
   if (prompt) parts.push(`${unnamed?.prompt ? "about " : ""}${counted(prompt, "prompt token", "prompt tokens")} read`);
   if (decode) parts.push(`${counted(decode, "token", "tokens")} written`);
-  if (accepted) parts.push(`${counted(accepted, "guessed token", "guessed tokens")} accepted`);
+  if (accepted) parts.push(`${counted(accepted, "draft token", "draft tokens")} accepted`);
   return `${parts.join(", ")}${isOver ? "; longer than the target" : ""}.`;
 }
 

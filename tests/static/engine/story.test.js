@@ -24,7 +24,7 @@ test("the story of a step counts what was done in it", () => {
   const steps = [
     [{ at: 0, ms: 0.141, isOver: false, shares: [share] }, "A step of 0.14 ms for 1 request, 1 token written."],
     [{ at: 0, ms: 120, isOver: true, shares: [share, { ...share, prompt: 512, decode: 0 }, { ...share, accepted: 3 }] },
-      "A step of 0.12 s for 3 requests, 512 prompt tokens read, 2 tokens written, 3 guessed tokens accepted; longer than the target."],
+      "A step of 0.12 s for 3 requests, 512 prompt tokens read, 2 tokens written, 3 draft tokens accepted; longer than the target."],
     // The share of all others, with `--live-view own`.
     [{ at: 0, ms: 12, isOver: false, shares: [{ ...share, n: 0, hue: 0, decode: 4 }] }, "A step of 12 ms for requests of others, 4 tokens written."],
     [{ at: 0, ms: 12, isOver: false, shares: [share, { ...share, n: 0, hue: 0, decode: 4 }] },
