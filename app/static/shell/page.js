@@ -58,6 +58,8 @@ export function Page({ desk, library, link, presets }) {
   const say = (text, action, run) => setToast({ text, action, run });
   const toggleLive = () => {
     if (isLiveAddressed()) history.replaceState(null, "", location.pathname);
+    // It would be behind it.
+    if (!isLiveOpen) actions.closeDrawer();
     setLiveOpen(!isLiveOpen);
   };
   const closing = { onClose: closeSheet, onMissing: closeSheet };
