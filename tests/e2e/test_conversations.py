@@ -148,6 +148,9 @@ async def test_a_deleted_conversation_comes_back_with_undo(page: Page, server: S
 async def test_selected_conversations_are_deleted_together(page: Page, server: ScriptedServer) -> None:
     await converse(page, server, ("One?", "1"), ("Two?", "2"), ("Three?", "3"))
     await page.get_by_role("button", name="Select", exact=True).click()
+    colour = "button => getComputedStyle(button).color"
+    none, export = (page.get_by_role("button", name=name, exact=True) for name in ("Delete 0", "Export"))
+    assert await none.evaluate(colour) == await export.evaluate(colour)
     for title in ("One?", "Three?"):
         await page.get_by_role("checkbox", name=title).check()
     await page.get_by_role("button", name="Delete 2").click()
@@ -230,7 +233,7 @@ async def test_an_export_can_be_imported_by_another_browser(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("not json", "The file is not JSON"),
+        ("not json", "Choose a .json or .md file"),
         ('{"format": "quire.conversations", "version": 9, "conversations": []}', "this page reads version 1"),
         ('{"format": "quire.conversations", "version": 1, "conversations": [{"id": 5}]}', "Conversation 1"),
         ('{"messages": []}', "no conversations of Quire"),
