@@ -32,6 +32,8 @@ export class Picture {
   #copies = new Map();
   /** The server's time since which each block has been as it is. */
   #since = new Float64Array(0);
+  /** The server's time since which each block holds what it holds, also while requests find and release it. */
+  #filled = new Float64Array(0);
   /** The server's time of the first picture: what it shows may have been so for long. */
   #begun = 0;
   /** When a picture of the newest time came first, of performance.now(): at rest the same one comes again. */
@@ -45,7 +47,7 @@ export class Picture {
 
   /** Take over the newest message. @param {import("./decoder.js").Decoder} decoder @param {number} now of performance.now() */
   receive({ state, states, owners, changed }, now) {
-    this.#noteSince(state.time, states, owners, changed);
+    this.#noteSince(state, states, owners, changed);
     this.states = states;
     this.owners = owners;
     this.time = state.time;
@@ -108,7 +110,7 @@ export class Picture {
   /** The ids of the blocks in the cache that the request of an answer has left there. @param {string} answer its id on the server */
   leftBy(answer) {
     const [, { ids, time }] = [...this.#ended].find(([id]) => answer.startsWith(id)) ?? ["", { ids: [], time: 0 }];
-    return ids.filter((each) => this.states[each - 1] === CACHED && this.#since[each - 1] <= time);
+    return ids.filter((each) => this.states[each - 1] === CACHED && this.#filled[each - 1] <= time);
   }
 
   /** The request of an answer. @param {string} answer its id on the server @returns {Group | undefined} */
@@ -150,18 +152,24 @@ export class Picture {
     return { held, empty, slots: held * block_size, reserved };
   }
 
-  #noteSince(time, states, owners, changed) {
+  #noteSince({ time, groups, block_size }, states, owners, changed) {
+    const found = foundBlocks([...this.groups.values(), ...groups], block_size);
+    const note = (index) => {
+      this.#since[index] = time;
+      if (!found.has(index + 1)) this.#filled[index] = time;
+    };
     if (this.#since.length !== states.length) {
       this.#begun = time;
       this.#since = new Float64Array(states.length).fill(time);
+      this.#filled = this.#since.slice();
     }
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
     else if (!changed) {
       states.forEach((state, index) => {
-        if (state !== this.states[index] || owners[index] !== this.owners[index]) this.#since[index] = time;
+        if (state !== this.states[index] || owners[index] !== this.owners[index]) note(index);
       });
     }
-    else for (const index of changed) this.#since[index] = time;
+    else for (const index of changed) note(index);
   }
 
   #noteChanged(changed) {
@@ -212,6 +220,13 @@ export class Picture {
     if (this.keepsHues) return;
     for (const n of this.#hues.keys()) if (!this.groups.has(n)) this.#hues.delete(n);
   }
+}
+
+/** The ids of the blocks that requests have found in the cache. @param {Group[]} groups @param {number} blockSize */
+function foundBlocks(groups, blockSize) {
+  const found = groups.flatMap(({ tables, cached }) =>
+    (tables && cached ? tables.flatMap((table) => blocksOf([table]).slice(0, Math.floor(cached / blockSize))) : []));
+  return new Set(found);
 }
 
 /** The slots without a token in the blocks of sequences; those of a block that several share count once. */

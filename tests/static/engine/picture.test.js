@@ -95,6 +95,17 @@ test("blocks that an ended request has left in the cache are known until another
   assert.deepEqual(picture.leftBy("chatcmpl-9"), []);
 });
 
+test("what an ended request has left is still known when a later one has found it there", () => {
+  for (const [cached, left] of [[32, [2, 3, 4]], [16, [2, 4]]]) {
+    const { picture, show } = begin(10);
+    show({ time: 1, groups: [groupOf(1, [[0, 48, [2, 3]]])] }, [[2, 2, 1], [3, 2, 1], [4, 2, 1]]);
+    show({ time: 2 }, [[2, 1, 0], [3, 1, 0], [4, 1, 0]]);
+    show({ time: 3, groups: [groupOf(2, [[0, 40, [2, 2, 7, 1]]], { cached })] }, [[2, 2, 2], [3, 2, 2], [7, 2, 2]]);
+    show({ time: 4 }, [[2, 1, 0], [3, 1, 0], [7, 1, 0]]);
+    assert.deepEqual(picture.leftBy("chatcmpl-1"), left);
+  }
+});
+
 test("a request that ends alone has left also the blocks that no picture has shown it with", () => {
   for (const [other, left] of [[1, [2, 3, 4]], [9, [2, 3]], [0, [2, 3]]]) {
     const { picture, show } = begin(10);
