@@ -175,18 +175,40 @@ async def test_the_theme_is_turned_by_its_button_and_the_settings_agree(page: Pa
     await page.emulate_media(color_scheme="light")
     await page.goto(server.url)
     body = page.locator("body")
-    for name, colour in (("light", "rgb(250, 247, 241)"), ("dark", "rgb(24, 22, 19)")):
-        await page.get_by_role("button", name="Theme:").click()
-        await expect(page.get_by_role("button", name="Theme:")).to_have_accessible_name(f"Theme: {name}")
-        assert await style(body, "backgroundColor") == colour
-        assert set(await page.evaluate(BARS)) == {"#faf7f1" if name == "light" else "#181613"}
+    button = page.get_by_role("button", name="Theme:")
+    await button.click()
+    await expect(button).to_have_accessible_name("Theme: dark")
+    assert await style(body, "backgroundColor") == "rgb(24, 22, 19)"
+    assert set(await page.evaluate(BARS)) == {"#181613"}
     await page.reload()
     await expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert await style(body, "backgroundColor") == "rgb(24, 22, 19)"
     await page.get_by_role("button", name="Settings", exact=True).click()
     await expect(page.get_by_label("Theme of the page")).to_have_value("dark")
     await page.keyboard.press("Escape")
-    await page.get_by_role("button", name="Theme:").click()
-    await expect(page.get_by_role("button", name="Theme: as the system")).to_be_visible()
-    assert await style(body, "backgroundColor") == "rgb(250, 247, 241)"
-    assert await page.evaluate(BARS) == ["#faf7f1", "#181613"]
+    for name, bars in (("light", ["#faf7f1", "#faf7f1"]), ("as the system", ["#faf7f1", "#181613"])):
+        await button.click()
+        await expect(button).to_have_accessible_name(f"Theme: {name}")
+        assert await style(body, "backgroundColor") == "rgb(250, 247, 241)"
+        assert await page.evaluate(BARS) == bars
+    await page.emulate_media(color_scheme="dark")
+    await button.click()
+    await expect(button).to_have_accessible_name("Theme: light")
+
+
+@pytest.mark.own_page
+async def test_the_list_is_not_printed_and_signs_stay_where_the_system_chooses_colours(
+    page: Page, server: ScriptedServer
+) -> None:
+    stream = await begin(page, server)
+    await stream.delta("It is")
+    await page.keyboard.press("Control+b")
+    await page.emulate_media(forced_colors="active")
+    await expect(page.locator(".conversation")).to_have_css("outline-style", "solid")
+    for sign in (".dot", ".writing"):
+        await expect(page.locator(sign)).to_have_css("forced-color-adjust", "none")
+    await page.emulate_media(forced_colors="none", media="print")
+    await expect(page.locator(".sidebar")).to_be_hidden()
+    assert (await box(page.locator(".content")))[2] == await page.evaluate("innerWidth")
+    await page.emulate_media(media="screen")
+    await expect(page.locator(".sidebar")).to_be_visible()
