@@ -16,7 +16,7 @@ import { makeListActions } from "./list_actions.js";
  *   the search gets the focus whenever `numSearches` grows
  */
 export function Sidebar({ library, desk, actions: { open, toggleList }, say, numSearches }) {
-  const actions = useMemo(() => ({ open, ...makeListActions(library, say, { shown: () => desk.current.id, open }) }), []);
+  const actions = useMemo(() => ({ open, ...makeListActions(library, say, { shown: () => desk.current.id, open, stop: (ids) => desk.stop(ids) }) }), []);
   const root = useRef(null);
   const search = useRef(null);
   useKeptFocus(root.current, () => hasKeyboard() && search.current.focus());
