@@ -129,6 +129,22 @@ async def test_the_keys_below_the_field_have_the_same_distances(page: Page, serv
     assert len(set(gaps)) == 1
 
 
+async def test_the_keys_are_broken_between_them_alone_and_no_sign_is_left_at_the_end_of_a_line(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.set_viewport_size({"width": 660, "height": 800})
+    await page.goto(server.url)
+    keys = page.locator(".keys > span")
+    await expect(keys).to_have_count(4)
+    lowest, *_ = wide = [(await box(each))[3] for each in await keys.all()]
+    await page.locator(".keys").evaluate("keys => (keys.style.width = '200px')")
+    boxes = [await box(each) for each in await keys.all()]
+    assert boxes[-1][1] >= boxes[0][1] + lowest
+    assert [height for *_, height in boxes] == wide
+    for each in await keys.all():
+        assert await each.evaluate("key => getComputedStyle(key, '::before').content") == "none"
+
+
 async def test_the_field_has_one_line_after_a_reload_that_opens_the_list(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "How is bread made?")).answer("With yeast.")
     await until_complete(page)
