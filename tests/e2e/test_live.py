@@ -330,16 +330,6 @@ async def test_a_phone_asks_for_the_key_before_it_shows_the_view(browser: Browse
     await context.close()
 
 
-async def test_it_is_not_behind_the_list_of_a_narrow_window(page: Page, server: ScriptedServer) -> None:
-    await page.set_viewport_size({"width": 720, "height": 450})
-    await page.goto(server.url)
-    await page.get_by_role("button", name="Conversations", exact=True).click()
-    await expect(page.locator(".sidebar")).to_be_visible()
-    await page.keyboard.press("Control+e")
-    await expect(page.locator(".live")).to_be_visible()
-    await expect(page.locator(".sidebar")).to_have_count(0)
-
-
 async def test_the_slots_that_are_empty_are_among_the_figures(page: Page, server: ScriptedServer) -> None:
     socket = await watch(page, server)
     await socket.send_bytes(one_answer().whole())
@@ -347,17 +337,6 @@ async def test_the_slots_that_are_empty_are_among_the_figures(page: Page, server
     await expect(figure).to_have_text(re.compile(r"empty slots\s*15\s*19 % of all"))
     explained = re.compile("Of the 80 slots in the 5 blocks of your requests, 15 have no token yet")
     await expect(figure).to_have_attribute("title", explained)
-
-
-async def test_the_figures_say_of_what_time_they_are_and_the_legend_has_the_words_of_the_field(
-    page: Page, server: ScriptedServer
-) -> None:
-    socket = await watch(page, server)
-    await socket.send_bytes(one_answer().whole())
-    await expect(page.get_by_title("for all requests, over the last five seconds")).to_contain_text("over 5 s")
-    for words in ("(TTFT) in the server, of the answers that ended in the last minute", "(ITL) in the last minute"):
-        await expect(page.get_by_title(words)).to_be_visible()
-    await expect(page.locator(".live-legend")).to_contain_text("draft token accepted")
 
 
 async def test_figures_and_legend_are_in_even_rows(page: Page, server: ScriptedServer) -> None:
