@@ -116,7 +116,7 @@ async def test_what_is_written_in_an_editor_outlives_another_one_and_a_reload(
 
 async def test_an_answer_with_the_text_of_the_one_before_says_so(page: Page, server: ScriptedServer) -> None:
     await begin_conversation(page, server)
-    same = page.get_by_text("The same as the answer before.")
+    same = page.get_by_text("The same as the answer before. The higher the temperature, the more answers differ.")
     for text, count in (("Second.", 1), ("Another.", 0)):
         await last_answer(page).get_by_role("button", name="Answer again").click()
         await (await server.next_stream()).answer(text)

@@ -54,6 +54,7 @@ async def test_dropped_turns_stay_and_are_not_sent_until_they_are_sent_again(
 ) -> None:
     await fill(page, server)
     await expect(page.locator(".context")).to_have_attribute("data-full", "true")
+    await expect(page.get_by_title("Tokens of the last answer and of what the model has read for it")).to_be_visible()
     await expect(choice(page)).to_contain_text("nearly full. Leave out the oldest 2 turns?")
     await choice(page).get_by_role("button", name="Drop").click()
     await expect(choice(page)).to_have_count(0)

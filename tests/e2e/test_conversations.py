@@ -145,9 +145,36 @@ async def test_a_deleted_conversation_comes_back_with_undo(page: Page, server: S
     await expect(last_answer(page).locator(".prose")).to_have_text("2")
 
 
+@pytest.mark.parametrize("by", ["the list", "its turn"])
+async def test_an_answer_that_is_deleted_while_it_is_written_comes_back_as_far_as_it_was(
+    page: Page, server: ScriptedServer, by: str
+) -> None:
+    server.keeps = True
+    stream = await begin(page, server, "One?")
+    await stream.delta("Half of", 3)
+    await stream.delta(" it", 2)
+    await expect(last_answer(page).locator(".tokens b")).to_have_text("5")
+    await open_list(page)
+    if by == "the list":
+        await choose(page, "One?", "Delete")
+    else:
+        await page.locator(".question").hover()
+        await page.get_by_role("button", name="Delete question").click()
+    await expect(entries(page)).to_have_count(0)
+    await stream.cancelled.wait()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(last_answer(page).locator(".prose")).to_have_text("Half of it")
+    await expect(last_answer(page).locator(".ending")).to_have_text("Stopped.")
+    await expect(last_answer(page).locator(".tokens b")).to_have_text("5")
+    await expect(page.get_by_role("button", name="Continue answer")).to_be_visible()
+
+
 async def test_selected_conversations_are_deleted_together(page: Page, server: ScriptedServer) -> None:
     await converse(page, server, ("One?", "1"), ("Two?", "2"), ("Three?", "3"))
     await page.get_by_role("button", name="Select", exact=True).click()
+    colour = "button => getComputedStyle(button).color"
+    none, export = (page.get_by_role("button", name=name, exact=True) for name in ("Delete 0", "Export"))
+    assert await none.evaluate(colour) == await export.evaluate(colour)
     for title in ("One?", "Three?"):
         await page.get_by_role("checkbox", name=title).check()
     await page.get_by_role("button", name="Delete 2").click()
@@ -230,7 +257,7 @@ async def test_an_export_can_be_imported_by_another_browser(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("not json", "The file is not JSON"),
+        ("not json", "Choose a .json or .md file"),
         ('{"format": "quire.conversations", "version": 9, "conversations": []}', "this page reads version 1"),
         ('{"format": "quire.conversations", "version": 1, "conversations": [{"id": 5}]}', "Conversation 1"),
         ('{"messages": []}', "no conversations of Quire"),

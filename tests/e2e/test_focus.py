@@ -67,6 +67,16 @@ async def test_after_a_deletion_it_is_in_the_list_and_after_its_undoing_in_the_f
         await expect(page.get_by_label("Your question")).to_be_focused()
 
 
+async def test_after_a_pinning_it_is_on_the_menu_of_the_conversation(page: Page, server: ScriptedServer) -> None:
+    await open_list(page, server)
+    menu = page.get_by_role("button", name="Actions for One?")
+    for action, day in (("Pin", "Pinned"), ("Unpin", "Today")):
+        await menu.click()
+        await page.locator(".menu").get_by_role("button", name=action, exact=True).click()
+        await expect(page.locator(".day")).to_have_text([day])
+        await expect(menu).to_be_focused()
+
+
 async def test_after_a_selection_it_is_in_the_list(page: Page, server: ScriptedServer) -> None:
     await open_list(page, server)
     await page.get_by_role("button", name="Select", exact=True).focus()

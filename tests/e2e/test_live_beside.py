@@ -1,4 +1,4 @@
-"""The live view beside its map: a block leads to the message that it is of, and tables say what the map draws."""
+"""The live view beside its map: a block leads to its message, tables and figures say what they are of."""
 
 import pytest
 from playwright.async_api import Locator, Page, expect
@@ -87,3 +87,24 @@ async def test_the_tables_have_every_state_of_blocks_and_requests(page: Page, se
     await socket.send_bytes(engine.whole())
     await expect_spoken(page, engine)
     assert {state for state, _ in engine.cells} == {*range(len(NAMES))}
+
+
+async def test_the_figures_say_of_what_time_they_are_and_the_legend_has_the_words_of_the_field(
+    page: Page, server: ScriptedServer
+) -> None:
+    socket = await watch(page, server)
+    await socket.send_bytes(one_answer().whole())
+    await expect(page.get_by_title("for all requests, over the last five seconds")).to_contain_text("over 5 s")
+    for words in ("(TTFT) in the server, of the answers that ended in the last minute", "(ITL) in the last minute"):
+        await expect(page.get_by_title(words)).to_be_visible()
+    await expect(page.locator(".live-legend")).to_contain_text("draft token accepted")
+
+
+async def test_it_is_not_behind_the_list_of_a_narrow_window(page: Page, server: ScriptedServer) -> None:
+    await page.set_viewport_size({"width": 720, "height": 450})
+    await page.goto(server.url)
+    await page.get_by_role("button", name="Conversations", exact=True).click()
+    await expect(page.locator(".sidebar")).to_be_visible()
+    await page.keyboard.press("Control+e")
+    await expect(page.locator(".live")).to_be_visible()
+    await expect(page.locator(".sidebar")).to_have_count(0)

@@ -288,6 +288,18 @@ async def test_the_blocks_stay_in_sight_beside_the_steps_of_an_answer(
     await shots.take(page, f"one-answer-{width}")
 
 
+async def test_the_figures_stay_in_sight_beside_the_list(page: Page, server: ScriptedServer) -> None:
+    await page.set_viewport_size({"width": 1440, "height": 900})
+    await page.goto(f"{server.url}/#live")
+    await (await server.next_watcher()).send_bytes(MadeUpEngine(2000).whole())
+    await page.get_by_role("button", name="Conversations", exact=True).click()
+    tour = await begin(page)
+    await tour.get_by_role("button", name="Show it").click()
+    await server.next_stream()
+    await until_true(page.locator(".live-steps"), BLOCKS_ARE_SEEN)
+    await until_true(page.locator(".live-figures"), BLOCKS_ARE_SEEN)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 async def test_what_a_stop_speaks_of_is_seen_beside_its_card(
     page: Page, server: ScriptedServer, shots: Shots, width: int, height: int

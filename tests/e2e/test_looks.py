@@ -129,6 +129,22 @@ async def test_the_keys_below_the_field_have_the_same_distances(page: Page, serv
     assert len(set(gaps)) == 1
 
 
+async def test_the_keys_are_broken_between_them_alone_and_no_sign_is_left_at_the_end_of_a_line(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.set_viewport_size({"width": 660, "height": 800})
+    await page.goto(server.url)
+    keys = page.locator(".keys > span")
+    await expect(keys).to_have_count(4)
+    lowest, *_ = wide = [(await box(each))[3] for each in await keys.all()]
+    await page.locator(".keys").evaluate("keys => (keys.style.width = '200px')")
+    boxes = [await box(each) for each in await keys.all()]
+    assert boxes[-1][1] >= boxes[0][1] + lowest
+    assert [height for *_, height in boxes] == wide
+    for each in await keys.all():
+        assert await each.evaluate("key => getComputedStyle(key, '::before').content") == "none"
+
+
 async def test_the_field_has_one_line_after_a_reload_that_opens_the_list(page: Page, server: ScriptedServer) -> None:
     await (await begin(page, server, "How is bread made?")).answer("With yeast.")
     await until_complete(page)
@@ -175,18 +191,40 @@ async def test_the_theme_is_turned_by_its_button_and_the_settings_agree(page: Pa
     await page.emulate_media(color_scheme="light")
     await page.goto(server.url)
     body = page.locator("body")
-    for name, colour in (("light", "rgb(250, 247, 241)"), ("dark", "rgb(24, 22, 19)")):
-        await page.get_by_role("button", name="Theme:").click()
-        await expect(page.get_by_role("button", name="Theme:")).to_have_accessible_name(f"Theme: {name}")
-        assert await style(body, "backgroundColor") == colour
-        assert set(await page.evaluate(BARS)) == {"#faf7f1" if name == "light" else "#181613"}
+    button = page.get_by_role("button", name="Theme:")
+    await button.click()
+    await expect(button).to_have_accessible_name("Theme: dark")
+    assert await style(body, "backgroundColor") == "rgb(24, 22, 19)"
+    assert set(await page.evaluate(BARS)) == {"#181613"}
     await page.reload()
     await expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert await style(body, "backgroundColor") == "rgb(24, 22, 19)"
     await page.get_by_role("button", name="Settings", exact=True).click()
     await expect(page.get_by_label("Theme of the page")).to_have_value("dark")
     await page.keyboard.press("Escape")
-    await page.get_by_role("button", name="Theme:").click()
-    await expect(page.get_by_role("button", name="Theme: as the system")).to_be_visible()
-    assert await style(body, "backgroundColor") == "rgb(250, 247, 241)"
-    assert await page.evaluate(BARS) == ["#faf7f1", "#181613"]
+    for name, bars in (("light", ["#faf7f1", "#faf7f1"]), ("as the system", ["#faf7f1", "#181613"])):
+        await button.click()
+        await expect(button).to_have_accessible_name(f"Theme: {name}")
+        assert await style(body, "backgroundColor") == "rgb(250, 247, 241)"
+        assert await page.evaluate(BARS) == bars
+    await page.emulate_media(color_scheme="dark")
+    await button.click()
+    await expect(button).to_have_accessible_name("Theme: light")
+
+
+@pytest.mark.own_page
+async def test_the_list_is_not_printed_and_signs_stay_where_the_system_chooses_colours(
+    page: Page, server: ScriptedServer
+) -> None:
+    stream = await begin(page, server)
+    await stream.delta("It is")
+    await page.keyboard.press("Control+b")
+    await page.emulate_media(forced_colors="active")
+    await expect(page.locator(".conversation")).to_have_css("outline-style", "solid")
+    for sign in (".dot", ".writing"):
+        await expect(page.locator(sign)).to_have_css("forced-color-adjust", "none")
+    await page.emulate_media(forced_colors="none", media="print")
+    await expect(page.locator(".sidebar")).to_be_hidden()
+    assert (await box(page.locator(".content")))[2] == await page.evaluate("innerWidth")
+    await page.emulate_media(media="screen")
+    await expect(page.locator(".sidebar")).to_be_visible()

@@ -270,7 +270,9 @@ async def test_the_model_is_named_and_has_its_suggestions(page: Page, server: Sc
 
 async def test_the_welcome_of_guide_says_its_subject_and_language(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
-    await expect(page.locator(".lead")).to_contain_text("guide knows Quire alone, and answers in English.")
+    await expect(page.locator(".lead")).to_contain_text(
+        "“guide” knows Quire alone, and answers each question by itself, in English."
+    )
 
 
 async def test_load_progress_is_shown_until_the_server_is_ready(page: Page, server: ScriptedServer) -> None:

@@ -49,20 +49,22 @@ async def test_a_document_is_shown_when_it_is_asked_for_and_its_code_again(page:
     with asking(page) as asked:
         answer = await answered(page, server, fenced(DOCUMENT))
     assert not [url for url in asked if url.endswith("/preview")]
-    switch = answer.get_by_role("button", name="Preview")
-    await switch.click()
-    await expect(switch).to_have_attribute("aria-pressed", "true")
+    wrap = answer.get_by_role("button", name="Wrap long lines")
+    await answer.get_by_role("button", name="Preview").click()
     await expect(answer.locator("pre")).to_be_hidden()
+    await expect(wrap).to_be_disabled()
     shown = answer.frame_locator(".preview iframe")
     await expect(shown.get_by_role("heading")).to_have_text("Counter ready")
     await shown.get_by_role("button").click()
     await expect(shown.get_by_role("button")).to_have_text("1")
     assert await violations(page) == []
-    await switch.click()
+    await answer.get_by_role("button", name="Code", exact=True).click()
     await expect(answer.locator("iframe")).to_have_count(0)
     await expect(answer.locator("pre")).to_be_visible()
+    await expect(wrap).to_be_enabled()
+    await expect(answer.get_by_role("button", name="Preview")).to_be_focused()
     await page.reload()
-    await expect(last_answer(page).get_by_role("button", name="Preview")).to_have_attribute("aria-pressed", "false")
+    await expect(last_answer(page).get_by_role("button", name="Preview")).to_be_visible()
 
 
 @pytest.mark.parametrize(

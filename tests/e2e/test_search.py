@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.browsing import MOVING, PageWatch, ask, begin, last_answer, new_page, until_at_end, until_true
 from tests.e2e.scripted import ScriptedServer
-from tests.e2e.test_conversations import choose, converse, entries, import_file, open_list
+from tests.e2e.test_conversations import choose, converse, entries, exported, import_file, open_list
 from tests.e2e.test_typing import PHONE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -124,6 +124,20 @@ async def test_a_hit_in_the_folded_part_of_a_question_unfolds_it(page: Page, ser
     await expect(page.locator(".question p")).to_contain_text("needle")
     await until_true(page, f"{MARKED} === '[\"needle\"]'")
     await until_true(page, IS_MARK_IN_VIEW)
+
+
+async def test_while_searching_what_is_found_is_exported_and_whole_titles_are_told(
+    page: Page, server: ScriptedServer, tmp_path: Path
+) -> None:
+    long = "How is the bread of all the other bakers made here?"
+    await converse(page, server, (long, "With yeast."), ("What is paper?", "Pressed fibres."))
+    await expect(entries(page).get_by_title(long)).to_be_visible()
+    await search(page, "bread")
+    await expect(entries(page)).to_have_count(1)
+    file = await exported(page, tmp_path, page.get_by_role("button", name="Export found"), "found.json")
+    assert [each["title"] for each in json.loads(file.read_text())["conversations"]] == [long]
+    await page.get_by_label("Search conversations").press("Escape")
+    await expect(page.get_by_role("button", name="Export all")).to_be_enabled()
 
 
 async def test_words_in_a_title_alone_have_no_line(page: Page, server: ScriptedServer) -> None:

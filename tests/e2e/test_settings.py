@@ -16,6 +16,7 @@ FULL_STORAGE = """(method) => {
     return write.apply(this, given);
   };
 }"""
+REASONS = {"capabilities": {"reasoning": True}}
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
@@ -26,7 +27,7 @@ async def open_settings(page: Page) -> None:
 
 
 async def test_settings_are_sent_and_belong_to_their_conversation(page: Page, server: ScriptedServer) -> None:
-    server.details = {
+    server.details = REASONS | {
         "default_sampling_params": {"temperature": 0.6, "top_p": 0.95},
         "default_sampling_sources": {"temperature": "recommended by its publisher"},
         "default_sampling_without_thinking": {"params": {"temperature": 0.7}, "sources": {}},
@@ -163,6 +164,7 @@ async def test_new_chats_are_switched_to_the_preset_of_the_window_and_back(page:
 
 
 async def test_each_field_is_reset_to_the_servers_default(page: Page, server: ScriptedServer) -> None:
+    server.details = REASONS
     await page.goto(server.url)
     await open_settings(page)
     await expect(page.get_by_role("button", name="Reset")).to_have_count(0)
@@ -216,6 +218,20 @@ async def test_a_preset_that_cannot_be_stored_says_so(
     await expect(page.get_by_role("option", name="fixed")).to_have_count(int(method == "delete"))
 
 
+@pytest.mark.parametrize(("model", "has_titles"), [("guide", False), ("smollm2", True)])
+async def test_what_is_set_for_the_page_stands_apart_and_titles_are_offered_where_the_model_writes_them(
+    page: Page, server: ScriptedServer, model: str, has_titles: bool
+) -> None:
+    server.model = model
+    await page.goto(server.url)
+    await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
+    await open_settings(page)
+    await expect(page.get_by_text("For this conversation, from the next answer on.")).to_be_visible()
+    of_page = page.get_by_role("heading", name="For the whole page").locator("~ *")
+    await expect(of_page.get_by_label("Theme of the page")).to_be_visible()
+    await expect(page.get_by_label("Let the model write the titles")).to_have_count(int(has_titles))
+
+
 async def test_the_theme_is_chosen_by_hand_and_kept(page: Page, server: ScriptedServer) -> None:
     await page.goto(server.url)
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -247,13 +263,18 @@ async def test_a_setting_that_is_not_valid_is_named_above_the_field_until_it_is_
     await open_settings(page)
     await page.get_by_label("Temperature").fill("abc")
     await page.get_by_label("Max tokens").fill("0")
-    await page.get_by_label("Answers at once").fill("99")
+    answers = page.get_by_label("Answers at once")
+    await expect(answers).to_have_accessible_description(re.compile("^Up to 4 answers"))
+    await answers.fill("2")
+    await answers.fill("99")
     await page.keyboard.press("Escape")
     notice = page.get_by_role("status").filter(has_text="Not valid")
-    await expect(notice).to_contain_text("you entered for Temperature, Max tokens and Answers at once.")
+    await expect(notice).to_contain_text(
+        "you entered for Temperature, Max tokens and Answers at once. What was set before still acts."
+    )
     await ask(page, "Why?")
     stream = await server.next_stream()
-    assert stream.request == LIMITS | {"messages": [{"role": "user", "content": "Why?"}]}
+    assert stream.request == LIMITS | {"messages": [{"role": "user", "content": "Why?"}], "n": 2}
     await expect(notice).to_be_visible()
     await notice.get_by_role("button", name="Correct it").click()
     await expect(page.get_by_label("Temperature")).to_have_value("abc")

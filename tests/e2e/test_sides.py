@@ -119,7 +119,7 @@ async def test_answers_that_are_the_same_say_why(page: Page, server: ScriptedSer
         await stream.choice(number, "The same.", ends="stop")
     await expect(page.get_by_text("These answers are the same.")).to_have_count(0)
     await stream.done_all(2)
-    await expect(page.get_by_text("A temperature above 0 makes them differ.")).to_be_visible()
+    await expect(page.get_by_text("The higher the temperature, the more answers differ.")).to_be_visible()
 
 
 async def test_another_tab_shows_them_and_the_choice(page: Page, server: ScriptedServer) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
-CAN = {"capabilities": {"structured_output": True, "tools": True}}
+CAN = {"capabilities": {"reasoning": True, "structured_output": True, "tools": True}}
 
 
 async def ready(page: Page, server: ScriptedServer) -> None:
@@ -74,15 +74,17 @@ async def test_they_are_offered_for_models_that_can_and_where_they_are_set(page:
     await ready(page, server)
     await open_settings(page)
     await page.get_by_label("Tools").fill("[]")
+    await expect(page.get_by_label("Thinking", exact=True)).to_have_count(1)
     await page.keyboard.press("Escape")
     await ask(page, "Who?")
     await (await server.next_stream()).answer("Me.")
-    server.details = {"capabilities": {"structured_output": False, "tools": False}}
+    server.details = {"capabilities": dict.fromkeys(CAN["capabilities"], False)}
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     await page.reload()
     await expect(page.locator(".dot")).to_have_attribute("data-phase", "ready")
     await open_settings(page)
-    await expect(page.get_by_label("JSON schema")).to_have_count(0)
+    for name in ("Thinking", "Thinking effort", "JSON schema"):
+        await expect(page.get_by_label(name, exact=True)).to_have_count(0)
     await page.get_by_label("Tools").fill("")
     await expect(page.get_by_label("Tools")).to_have_count(0)
 

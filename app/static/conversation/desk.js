@@ -129,6 +129,11 @@ export class Desk {
     return this.#all.some((conversation) => conversation.writes(id) || conversation.draft.queued?.id === id);
   }
 
+  /** Stop what is being written in conversations that will be deleted: put back, they have all of it. */
+  stop(ids) {
+    for (const conversation of this.#all) if (ids.includes(conversation.id)) conversation.stop();
+  }
+
   /** Whether any answer is being written by this page. */
   get hasOpen() {
     return this.#all.some((conversation) => conversation.open);

@@ -6,6 +6,8 @@ import { useGrowth } from "../turns/growth.js";
 
 // An answer takes at most this part of the context, unless the user has set another limit.
 const ROOM = 1 / 4;
+// A template may leave out earlier turns, as that of guide does.
+const MEANING = "Tokens of the last answer and of what the model has read for it, and of the model's context";
 const TOO_LONG = ["context_length_exceeded", "kv_capacity_exceeded"];
 
 /**
@@ -62,7 +64,7 @@ export function ContextMeter({ conversation, size }) {
   if (!used || !size) return null;
   const format = (count) => count.toLocaleString("en");
   return html`
-    <span class="context" data-full=${isNearlyFull(used, conversation.settings, size)} title="Tokens of this conversation, and of the model's context">
+    <span class="context" data-full=${isNearlyFull(used, conversation.settings, size)} title=${MEANING}>
       <meter min="0" max=${size} value=${used} aria-label="Context used"></meter>
       ${format(used)} of ${format(size)} tokens
     </span>

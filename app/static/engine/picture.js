@@ -32,6 +32,10 @@ export class Picture {
   #copies = new Map();
   /** The server's time since which each block has been as it is. */
   #since = new Float64Array(0);
+  /** The server's time since which each block holds what it holds, also while requests find and release it. */
+  #filled = new Float64Array(0);
+  /** The server's time of the first picture: what it shows may have been so for long. */
+  #begun = 0;
   /** When a picture of the newest time came first, of performance.now(): at rest the same one comes again. */
   #came = { time: NaN, now: 0 };
   /** The hues of requests, kept a while after their end for the steps they were in. @type {Map<number, number>} */
@@ -43,14 +47,14 @@ export class Picture {
 
   /** Take over the newest message. @param {import("./decoder.js").Decoder} decoder @param {number} now of performance.now() */
   receive({ state, states, owners, changed }, now) {
-    this.#noteSince(state.time, states, owners, changed);
+    this.#noteSince(state, states, owners, changed);
     this.states = states;
     this.owners = owners;
     this.time = state.time;
     if (this.#came.time !== state.time) this.#came = { time: state.time, now };
     this.latest = state;
     this.#noteChanged(changed);
-    this.#noteGroups(state.groups);
+    this.#noteGroups(state, changed);
     for (const record of state.records) this.#noteRecord(record, now);
     this.steps.splice(0, this.steps.length - MAX_STEPS);
     this.#forgetHues();
@@ -106,7 +110,7 @@ export class Picture {
   /** The ids of the blocks in the cache that the request of an answer has left there. @param {string} answer its id on the server */
   leftBy(answer) {
     const [, { ids, time }] = [...this.#ended].find(([id]) => answer.startsWith(id)) ?? ["", { ids: [], time: 0 }];
-    return ids.filter((each) => this.states[each - 1] === CACHED && this.#since[each - 1] <= time);
+    return ids.filter((each) => this.states[each - 1] === CACHED && this.#filled[each - 1] <= time);
   }
 
   /** The request of an answer. @param {string} answer its id on the server @returns {Group | undefined} */
@@ -118,8 +122,8 @@ export class Picture {
    * The story of a block.
    * @param {number} id
    * @param {number} [now] of performance.now(); by default when the newest picture came: an engine at rest makes no other
-   * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number}} whose it is, and the position of
-   *   its first token, where that is known
+   * @returns {{id: number, state: string, groups: Group[], from: number | null, seconds: number, isOlder: boolean}} whose it is,
+   *   the position of its first token, where that is known, and since when it is so, or seen to be so if it `isOlder`
    */
   storyOf(id, now = this.#came.now) {
     const index = id - 1;
@@ -128,7 +132,8 @@ export class Picture {
     const position = holders.map(({ tables }) => tables && positionOf(tables, id)).find((found) => found !== undefined);
     const from = position === undefined ? null : position * this.latest.block_size;
     const seconds = this.time - this.#since[index] + (now - this.#came.now) / 1000;
-    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds };
+    const isOlder = this.#since[index] === this.#begun;
+    return { id, state: STATES[this.states[index]].name, groups: holders, from, seconds, isOlder };
   }
 
   /**
@@ -147,15 +152,24 @@ export class Picture {
     return { held, empty, slots: held * block_size, reserved };
   }
 
-  #noteSince(time, states, owners, changed) {
-    if (this.#since.length !== states.length) this.#since = new Float64Array(states.length).fill(time);
+  #noteSince({ time, groups, block_size }, states, owners, changed) {
+    const found = foundBlocks([...this.groups.values(), ...groups], block_size);
+    const note = (index) => {
+      this.#since[index] = time;
+      if (!found.has(index + 1)) this.#filled[index] = time;
+    };
+    if (this.#since.length !== states.length) {
+      this.#begun = time;
+      this.#since = new Float64Array(states.length).fill(time);
+      this.#filled = this.#since.slice();
+    }
     // The decoder has made new arrays for a whole picture; of a difference it says itself what has changed.
     else if (!changed) {
       states.forEach((state, index) => {
-        if (state !== this.states[index] || owners[index] !== this.owners[index]) this.#since[index] = time;
+        if (state !== this.states[index] || owners[index] !== this.owners[index]) note(index);
       });
     }
-    else for (const index of changed) this.#since[index] = time;
+    else for (const index of changed) note(index);
   }
 
   #noteChanged(changed) {
@@ -163,15 +177,20 @@ export class Picture {
     else if (this.#changed) for (const index of changed) this.#changed.add(index);
   }
 
-  #noteGroups(groups) {
+  #noteGroups({ groups, records, lost }, changed) {
     const before = this.groups;
     this.groups = new Map();
     for (const group of groups) {
       if (!this.#hues.has(group.n)) this.#hues.set(group.n, group.own ? this.#freeHue() : OTHERS);
       this.groups.set(group.n, { ...group, hue: this.#hues.get(group.n) });
     }
-    for (const [n, { id, tables }] of before) {
-      if (!this.groups.has(n) && id && tables) this.#ended.set(id, { ids: blocksOf(tables), time: this.time });
+    const ended = [...before.values()].filter(({ n }) => !this.groups.has(n));
+    const isKnown = ([n]) => before.has(n) || this.groups.has(n);
+    const isAlone = ended.length === 1 && !lost && records.every(([kind, , , , shares]) => kind !== "step" || shares.every(isKnown));
+    // The blocks that it has got since the picture before, if nobody else has left any.
+    const late = isAlone && changed ? [...changed].filter((index) => this.states[index] === CACHED).map((index) => index + 1) : [];
+    for (const { id, tables } of ended) {
+      if (id && tables) this.#ended.set(id, { ids: [...new Set([...blocksOf(tables), ...late])], time: this.time });
     }
     for (const id of [...this.#ended.keys()].slice(0, -MAX_ENDED)) this.#ended.delete(id);
   }
@@ -201,6 +220,13 @@ export class Picture {
     if (this.keepsHues) return;
     for (const n of this.#hues.keys()) if (!this.groups.has(n)) this.#hues.delete(n);
   }
+}
+
+/** The ids of the blocks that requests have found in the cache. @param {Group[]} groups @param {number} blockSize */
+function foundBlocks(groups, blockSize) {
+  const found = groups.flatMap(({ tables, cached }) =>
+    (tables && cached ? tables.flatMap((table) => blocksOf([table]).slice(0, Math.floor(cached / blockSize))) : []));
+  return new Set(found);
 }
 
 /** The slots without a token in the blocks of sequences; those of a block that several share count once. */

@@ -10,9 +10,9 @@ export const FENCED = 5;
 /** Name and meaning of each state, by its number. */
 export const STATES = [
   { name: "free", meaning: "holds nothing" },
-  { name: "cached", meaning: "can be found" },
+  { name: "cached", meaning: "for later requests" },
   { name: "used", meaning: "by one request" },
   { name: "shared", meaning: "by several" },
   { name: "pinned", meaning: "kept for good" },
-  { name: "fenced", meaning: "free after this step" },
+  { name: "fenced", meaning: "freed after this step" },
 ];

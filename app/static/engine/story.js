@@ -8,12 +8,14 @@ import { OTHERS } from "./hues.js";
  * @param {ReturnType<import("./picture.js").Picture["storyOf"]>} story
  * @param {number} blockSize
  */
-export function tellStory({ id, state, groups, from, seconds }, blockSize) {
+export function tellStory({ id, state, groups, from, seconds, isOlder }, blockSize) {
   const parts = [`Block ${id} is ${state}`];
   const isOfOne = state === "shared" && groups.length === 1 && groups[0].tables?.length > 1;
   if (groups.length) parts.push(` by ${isOfOne ? "the answers of " : ""}${listOf(groups.map(({ n }) => n))}`);
   if (from !== null) parts.push(`: tokens ${from + 1} to ${from + blockSize}`);
-  return `${parts.join("")}, ${seconds < 0.1 ? "just now" : `for ${formatDuration(seconds * 1000)}`}.`;
+  const time = formatDuration(seconds * 1000);
+  const since = isOlder ? `for at least ${time}` : seconds < 0.1 ? "just now" : `for ${time}`;
+  return `${parts.join("")}, ${since}.`;
 }
 
 function listOf(numbers) {
@@ -35,7 +37,7 @@ export function tellStep({ ms, shares, isOver }) {
   const [prompt, decode, accepted] = [sum("prompt"), sum("decode"), sum("accepted")];
   if (prompt) parts.push(`${unnamed?.prompt ? "about " : ""}${counted(prompt, "prompt token", "prompt tokens")} read`);
   if (decode) parts.push(`${counted(decode, "token", "tokens")} written`);
-  if (accepted) parts.push(`${counted(accepted, "guessed token", "guessed tokens")} accepted`);
+  if (accepted) parts.push(`${counted(accepted, "draft token", "draft tokens")} accepted`);
   return `${parts.join(", ")}${isOver ? "; longer than the target" : ""}.`;
 }
 

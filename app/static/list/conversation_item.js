@@ -27,16 +27,16 @@ export function ConversationItem({ conversation, place, isCurrent, isWriting, is
     <li class="conversation" ref=${line} data-current=${isCurrent}>
       ${isSelected !== null
         ? html`<label class="conversation-title"><input type="checkbox" checked=${isSelected} onChange=${() => onSelect(id)} />
-            <bdi>${name}</bdi></label>`
+            <bdi title=${name}>${name}</bdi></label>`
         : html`
             <button type="button" class="conversation-title" aria-current=${isCurrent ? "true" : undefined}
               onClick=${() => actions.open(id, place)}>
               ${isPinned && html`<span class="pin" title="Pinned"><${PinIcon} /></span>`}
-              <bdi>${name}</bdi>
+              <bdi title=${name}>${name}</bdi>
               ${isWriting && html`<span class="writing" role="img" aria-label="An answer is being written"></span>`}
               ${place && html`<${Excerpt} parts=${place.excerpt} />`}
             </button>
-            <${Menu} name=${name} items=${[
+            <${Menu} id=${`actions-${id}`} name=${name} items=${[
               ["Rename", () => setRenaming(true)],
               [isPinned ? "Unpin" : "Pin", () => actions.pin(id, !isPinned)],
               ["Export as Markdown", () => actions.exportMarkdown([id])],
@@ -72,7 +72,7 @@ function TitleField({ title, onEnd }) {
 }
 
 /** A button that opens a list of actions. Escape and a click elsewhere close it. */
-function Menu({ name, items }) {
+function Menu({ id, name, items }) {
   const root = useRef(null);
   // There may be hundreds of conversations: only an open menu has its items.
   const [isOpen, setOpen] = useState(false);
@@ -99,7 +99,7 @@ function Menu({ name, items }) {
   return html`
     <details class="menu" ref=${root} onToggle=${(event) => setOpen(event.currentTarget.open)}
       onKeyDown=${onKeyDown} onFocusOut=${onBlur}>
-      <summary role="button" aria-label=${`Actions for ${name}`}>⋯</summary>
+      <summary id=${id} role="button" aria-label=${`Actions for ${name}`}>⋯</summary>
       ${isOpen && html`
         <ul>
           ${items.map(([label, run]) => html`

@@ -6,7 +6,8 @@ import { importFile, saveJson, saveMarkdown } from "./transfer.js";
 /**
  * @param {import("../store/library.js").Library} library
  * @param {(text: string, action?: string, run?: () => void) => void} say shows a sentence, with an action
- * @param {{shown: () => string, open: (id: string) => void}} [page] the conversation that is shown is shown again when it is put back
+ * @param {{shown: () => string, open: (id: string) => void, stop: (ids: string[]) => void}} [page] the conversation that is shown is
+ *   shown again when it is put back; `stop` ends the answers of conversations
  */
 export function makeListActions(library, say, page = undefined) {
   // Where they cannot be read, the list says why.
@@ -19,6 +20,7 @@ export function makeListActions(library, say, page = undefined) {
     pin: (id, isPinned) => library.update(id, { isPinned }),
     async remove(ids) {
       const shown = page?.shown();
+      page?.stop(ids);
       const removed = await removeRecords(library, ids);
       if (!removed) return say("Nothing was deleted: the browser's storage has failed. Try again, or reload the page.");
       const count = removed.conversations.length;

@@ -16,7 +16,7 @@ import { makeListActions } from "./list_actions.js";
  *   the search gets the focus whenever `numSearches` grows
  */
 export function Sidebar({ library, desk, actions: { open, toggleList }, say, numSearches }) {
-  const actions = useMemo(() => ({ open, ...makeListActions(library, say, { shown: () => desk.current.id, open }) }), []);
+  const actions = useMemo(() => ({ open, ...makeListActions(library, say, { shown: () => desk.current.id, open, stop: (ids) => desk.stop(ids) }) }), []);
   const root = useRef(null);
   const search = useRef(null);
   useKeptFocus(root.current, () => hasKeyboard() && search.current.focus());
@@ -59,7 +59,8 @@ export function Sidebar({ library, desk, actions: { open, toggleList }, say, num
         ? html`<${Items} look=${[today, ...lines].join("\n")} today=${today} shown=${shown} current=${desk.current.id} selected=${selected}
             isWriting=${(id) => desk.isWriting(id)} onSelect=${toggle} actions=${actions} />`
         : html`<p class="notice">${emptyText(library, query, found.query)}</p>`}
-      <${SidebarFoot} selected=${selected} shown=${shown.map(({ conversation }) => conversation)} actions=${actions} onSelection=${setSelected} />
+      <${SidebarFoot} selected=${selected} shown=${shown.map(({ conversation }) => conversation)} actions=${actions} onSelection=${setSelected}
+        isFound=${query.trim() !== ""} />
     </nav>
   `;
 }
@@ -99,7 +100,8 @@ class Items extends Component {
   }
 }
 
-function SidebarFoot({ selected, shown, actions, onSelection }) {
+/** `isFound`: whether those that are shown were searched for. */
+function SidebarFoot({ selected, shown, actions, onSelection, isFound }) {
   if (selected) {
     const ids = [...selected].filter((id) => shown.some((conversation) => conversation.id === id));
     const all = new Set(shown.map(({ id }) => id));
@@ -122,7 +124,7 @@ function SidebarFoot({ selected, shown, actions, onSelection }) {
       <button type="button" class="copy" disabled=${!shown.length} onClick=${() => onSelection(new Set())}>Select</button>
       <button type="button" class="copy" onClick=${actions.import}>Import</button>
       <button type="button" class="copy" disabled=${!shown.length}
-        onClick=${() => actions.exportJson(shown.map(({ id }) => id))}>Export all</button>
+        onClick=${() => actions.exportJson(shown.map(({ id }) => id))}>${isFound ? "Export found" : "Export all"}</button>
     </div>
   `;
 }

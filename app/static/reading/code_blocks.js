@@ -58,8 +58,9 @@ export function frameCode(code, language = "text", isClosed = false) {
   name.className = "language";
   name.textContent = language;
   bar.append(name);
-  if (isClosed && canPreview(code.textContent, language)) bar.append(previewButton(frame, block));
-  bar.append(wrapButton(frame, wrapped.get(parent), number), copyButton(() => code.textContent, "Copy code"));
+  const wrap = wrapButton(frame, wrapped.get(parent), number);
+  if (isClosed && canPreview(code.textContent, language)) bar.append(previewButton(frame, block, wrap));
+  bar.append(wrap, copyButton(() => code.textContent, "Copy code"));
   frame.append(bar, block);
 }
 

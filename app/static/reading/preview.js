@@ -3,7 +3,6 @@
 // comes from it does more here than to set its height within bounds and to show a note.
 
 import { sayMissing } from "../parts/lazy.js";
-import { switchButton } from "./switch_button.js";
 
 const ADDRESS = "/preview";
 const LANGUAGES = ["html", "htm", "svg", "xhtml"];
@@ -16,17 +15,23 @@ const NOTE = "Parts of it are missing: a preview has no network.";
 export const canPreview = (text, language) => LANGUAGES.includes(language.toLowerCase()) || BEGINNING.test(text);
 
 /**
- * A switch between a code block and its preview, which is appended to `parent`.
+ * A button that shows the preview of a code block, which is appended to `parent`, or the code again.
  * @param {HTMLElement} parent
  * @param {HTMLElement} block
+ * @param {HTMLButtonElement} wrap a button for the code alone
  */
-export function previewButton(parent, block) {
+export function previewButton(parent, block, wrap) {
   /** @type {HTMLElement | null} */
   let view = null;
-  const button = switchButton("Preview", "Preview", false, (isOn) => {
-    block.hidden = isOn;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Preview";
+  button.addEventListener("click", () => {
     view?.remove();
-    view = isOn ? parent.appendChild(makeView(block.textContent, () => button.click())) : null;
+    view = view ? null : parent.appendChild(makeView(block.textContent, () => button.click()));
+    block.hidden = wrap.disabled = view !== null;
+    button.textContent = view ? "Code" : "Preview";
   });
   return button;
 }

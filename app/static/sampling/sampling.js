@@ -21,15 +21,18 @@ const numberField = (name) => {
   return { name, kind, min, max: Math.min(maximum, Number.MAX_SAFE_INTEGER) };
 };
 
+/** The most answers to one question. */
+export const MAX_ANSWERS = 4;
+
 /** @type {import("./field_types.js").Field[]} */
 export const FIELDS = [
   { name: "system", kind: "text" },
   ...NUMBERS.map(numberField),
   { name: "stop", kind: "lines", max: PARAMETERS.stop.maxItems },
-  { name: "thinking", kind: "choice", choices: ["on", "off"] },
-  { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"] },
+  { name: "thinking", kind: "choice", choices: ["on", "off"], needs: "reasoning" },
+  { name: "reasoning_effort", kind: "choice", choices: ["minimal", "low", "medium", "high"], needs: "reasoning" },
   ...JSON_FIELDS,
-  { name: "n", kind: "integer", min: 1, max: 4 },
+  { name: "n", kind: "integer", min: 1, max: MAX_ANSWERS },
   { name: "token_probabilities", kind: "choice", choices: ["on"] },
 ];
 

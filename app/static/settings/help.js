@@ -2,21 +2,21 @@
 
 import { LABELS } from "../sampling/labels.js";
 import { PARAMETERS } from "../sampling/parameters.js";
-import { MAX_STOP_LENGTH } from "../sampling/sampling.js";
+import { MAX_ANSWERS, MAX_STOP_LENGTH } from "../sampling/sampling.js";
 
 /** @type {Record<string, string>} by the name of the field */
 export const HELP = {
   ...Object.fromEntries(Object.entries(PARAMETERS).map(([name, { description }]) => [name, description])),
   system: "Instructions that stand before the conversation.",
   stop: `${PARAMETERS.stop.description} One a line, at most ${PARAMETERS.stop.maxItems}.`,
-  thinking: "Whether the model reasons before it answers. Not every model can.",
-  reasoning_effort: "How long the model reasons. Not every model can.",
+  thinking: "Whether the model reasons before it answers. Some models always do.",
+  reasoning_effort: "How long the model reasons. Some models ignore it.",
   json_schema: 'Answers are JSON of this schema, such as {"type": "object", "properties": {"name": {"type": "string"}}}.',
   tools:
     "A list of functions that the model may call, such as " +
     '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]. You enter their results.',
   n:
-    "So many answers to each question are written side by side, and you choose the one to go on with. They are the same with a " +
+    `Up to ${MAX_ANSWERS} answers to each question are written side by side, and you choose the one to go on with. They are the same with a ` +
     "temperature of 0.",
   token_probabilities:
     "Answers are shown token by token: those that were less probable are underlined, and each shows what else the model might " +

@@ -5,10 +5,12 @@ import { areTitlesWanted, wantTitles } from "../conversation/titler.js";
 import { html } from "../parts/html.js";
 import { THEMES, readTheme, setTheme } from "./theme.js";
 
-export function PageSettings() {
+/** @param {{canWriteTitles: boolean}} props whether the model is one that is asked for them */
+export function PageSettings({ canWriteTitles }) {
   const [theme, chooseTheme] = useState(readTheme());
   const [hasTitles, chooseTitles] = useState(areTitlesWanted());
   return html`
+    <h3>For the whole page</h3>
     <p class="field">
       <label for="theme">Theme of the page</label>
       <select id="theme" value=${theme} onChange=${(event) => {
@@ -18,9 +20,10 @@ export function PageSettings() {
         ${THEMES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
       </select>
     </p>
-    <label class="check"><input type="checkbox" checked=${hasTitles} onChange=${(event) => {
-      wantTitles(event.target.checked);
-      chooseTitles(event.target.checked);
-    }} /> Let the model write the titles of conversations</label>
+    ${canWriteTitles && html`
+      <label class="check"><input type="checkbox" checked=${hasTitles} onChange=${(event) => {
+        wantTitles(event.target.checked);
+        chooseTitles(event.target.checked);
+      }} /> Let the model write the titles of conversations</label>`}
   `;
 }

@@ -10,8 +10,9 @@ import { PageSettings } from "./page_settings.js";
 import { PresetRow } from "./preset_row.js";
 import { forgetWrong, keepWrong, textsOf } from "./texts.js";
 
-/** @param {{conversation: any, details: any, presets: any, onClose: () => void}} props `details`: what is known of the model */
-export function SettingsPanel({ conversation, details, presets, onClose }) {
+/** @param {{conversation: any, link: any, presets: any, onClose: () => void}} props */
+export function SettingsPanel({ conversation, link, presets, onClose }) {
+  const { details, answersAnything } = link;
   const { capabilities = {} } = details;
   // What the user sees is text, which may be wrong; only right values become settings.
   const [texts, setTexts] = useState(() => textsOf(conversation));
@@ -32,14 +33,14 @@ export function SettingsPanel({ conversation, details, presets, onClose }) {
   };
   return html`
     <${Dialog} title="Settings" className="settings" onClose=${onClose}>
-      <p class="small soft">For this conversation. An empty field means the server's default.</p>
+      <p class="small soft">For this conversation, from the next answer on. An empty field means the server's default.</p>
       <${PresetRow} presets=${presets} conversation=${conversation} onUse=${use} />
       <form onSubmit=${(event) => event.preventDefault()}>
         ${FIELDS.filter(({ name, needs }) => !needs || capabilities[needs] || texts[name]).map((field) => html`
           <${FieldRow} key=${field.name} field=${field} text=${texts[field.name]} source=${sources[field.name]}
             fallback=${params[field.name] ?? UNSET[field.name] ?? "the model's default"} onText=${(text) => set(field, text)} />`)}
       </form>
-      <${PageSettings} />
+      <${PageSettings} canWriteTitles=${answersAnything} />
     <//>
   `;
 }

@@ -7,15 +7,20 @@ import { THEMES, readTheme, setTheme } from "./theme.js";
 
 export function ThemeButton() {
   const [, redraw] = useReducer((count) => count + 1, 0);
-  const now = THEMES.findIndex(([theme]) => theme === readTheme());
-  const [theme, name] = THEMES[Math.max(now, 0)];
-  const [next] = THEMES[(now + 1) % THEMES.length];
+  const [theme, name] = THEMES.find(([value]) => value === readTheme()) ?? THEMES[0];
   const turn = () => {
-    setTheme(next);
+    setTheme(nextOf(theme));
     redraw();
   };
   return html`
     <button type="button" class="quiet icon theme" aria-label=${`Theme: ${name}`} title=${`Theme: ${name}`} onClick=${turn}>
       <${ThemeIcon} theme=${theme} /></button>
   `;
+}
+
+/** After the system's theme the one that it is not: a click changes what is seen. */
+function nextOf(theme) {
+  const [system, light, dark] = THEMES.map(([value]) => value);
+  const turns = matchMedia("(prefers-color-scheme: dark)").matches ? [system, light, dark] : [system, dark, light];
+  return turns[(turns.indexOf(theme) + 1) % turns.length];
 }

@@ -12,7 +12,7 @@ export function WrongSettings({ conversation, onSettings }) {
   if (!names.length) return null;
   return html`
     <div class="context-choice" role="status">
-      <p>Not valid, and without effect: what you entered for ${listed(names)}.</p>
+      <p>Not valid: what you entered for ${listed(names)}. What was set before still acts.</p>
       <span class="context-buttons">
         <button type="button" class="quiet" onClick=${onSettings}>Correct it</button>
       </span>

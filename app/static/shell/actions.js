@@ -22,6 +22,7 @@ export function makeActions(latest) {
   };
   return {
     focusField,
+    closeDrawer,
     toggleList: () => latest.current.setListOpen(!latest.current.isListOpen),
     /** `place` is where searched words were found, or null. */
     async open(id, place = null) {

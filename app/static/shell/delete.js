@@ -33,6 +33,7 @@ export function deleteMessage({ desk, library, say }, message) {
  */
 function deleteConversation({ desk, library, say }, conversation) {
   const { id } = conversation;
+  conversation.stop();
   conversation.draft.unqueue();
   conversation.keep();
   const sayDeleted = (text, action, restore) => {

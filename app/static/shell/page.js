@@ -58,6 +58,8 @@ export function Page({ desk, library, link, presets }) {
   const say = (text, action, run) => setToast({ text, action, run });
   const toggleLive = () => {
     if (isLiveAddressed()) history.replaceState(null, "", location.pathname);
+    // It would be behind it.
+    if (!isLiveOpen) actions.closeDrawer();
     setLiveOpen(!isLiveOpen);
   };
   const closing = { onClose: closeSheet, onMissing: closeSheet };
@@ -148,7 +150,7 @@ export function Page({ desk, library, link, presets }) {
         <${ModelSheet} link=${link} conversation=${conversation} ...${closing} />`}
       ${sheet?.name === "settings" && html`
         <${SettingsPanel} key=${conversation.id} conversation=${conversation} presets=${presets}
-          details=${link.details} ...${closing} />`}
+          link=${link} ...${closing} />`}
     <//>
   `;
 }

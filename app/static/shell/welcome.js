@@ -16,7 +16,7 @@ const ABOUT_ANYTHING = [
   "Compare tea and coffee in a table.",
 ];
 
-const OF_GUIDE = "The small model guide knows Quire alone, and answers in English.";
+const OF_GUIDE = "The small model “guide” knows Quire alone, and answers each question by itself, in English.";
 
 /** A heading, the notice (its children) if there is one, and suggested questions. */
 export function Welcome({ link, onAsk, children }) {

@@ -52,7 +52,7 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new ImportError("The file is not JSON, or is damaged. Choose a file that this page has exported.");
+    throw new ImportError("The file is not JSON, or is damaged. Choose a .json or .md file that this page has exported.");
   }
 }
 

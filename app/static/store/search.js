@@ -64,7 +64,7 @@ export class Search {
       const name = conversation.title.toLowerCase();
       const texts = this.#textsOf(conversation.id);
       const isIn = (word) => name.includes(word) || texts.some(({ lower }) => lower.includes(word));
-      return words.every(isIn) ? [{ conversation, place: placeIn(texts, words, conversation.id) }] : [];
+      return words.every(isIn) ? [{ conversation, place: placeIn(texts, words, conversation) }] : [];
     });
   }
 
@@ -89,13 +89,14 @@ function textOf(message) {
   return [message.text, ...(message.results ?? []).map(({ text }) => text)].filter(Boolean).join("\n");
 }
 
-/** The text with the most of the words, the oldest of several. */
-function placeIn(texts, words, conversation) {
+/** The text with the most of the words; of several the oldest, but for what stands in the list already. */
+function placeIn(texts, words, { id, title }) {
   let most = 0;
   let best = null;
-  for (const each of texts) {
+  const isTitle = ({ text }) => Number(text === title);
+  for (const each of texts.toSorted((a, b) => isTitle(a) - isTitle(b) || a.createdAt - b.createdAt)) {
     const count = words.filter((word) => each.lower.includes(word)).length;
-    if (count > most || (count && count === most && each.createdAt < best.createdAt)) [most, best] = [count, each];
+    if (count > most) [most, best] = [count, each];
   }
-  return best && { conversation, message: best.id, words, excerpt: excerptOf(best.text, words) };
+  return best && { conversation: id, message: best.id, words, excerpt: excerptOf(best.text, words) };
 }

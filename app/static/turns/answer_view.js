@@ -24,7 +24,7 @@ const ENDINGS = {
   tool_calls: "The answer calls tools; this page runs none.",
 };
 
-const SAME = "The same as the answer before. A temperature above 0 makes them differ.";
+const SAME = "The same as the answer before. The higher the temperature, the more answers differ.";
 
 /** What Delete deletes, see messages.js. */
 const DELETING = { version: "Delete this answer", summary: "Delete the summary", turn: "Delete question and answer" };

@@ -9,6 +9,6 @@ export function Sides({ answers, children }) {
   return html`
     <div class="sides" role="group" tabindex="0" aria-label=${`${answers.length} answers side by side`}
       data-count=${answers.length}>${children}</div>
-    ${isSame && html`<p class="sides-same">These answers are the same. A temperature above 0 makes them differ.</p>`}
+    ${isSame && html`<p class="sides-same">These answers are the same. The higher the temperature, the more answers differ.</p>`}
   `;
 }

@@ -47,6 +47,7 @@ test("a block tells whose it is, where its tokens stand, and since when", () => 
   assert.deepEqual([shared.state, shared.groups.map(({ n }) => n), shared.from, shared.seconds], ["shared", [1, 2], 0, 0]);
   const third = picture.storyOf(9);
   assert.deepEqual([third.state, third.groups.map(({ n }) => n), third.from, third.seconds], ["used", [1], 32, 2]);
+  assert.deepEqual([shared.isOlder, third.isOlder], [false, true]);
   const free = picture.storyOf(50);
   assert.deepEqual([free.state, free.groups, free.from], ["free", [], null]);
 });
@@ -92,6 +93,26 @@ test("blocks that an ended request has left in the cache are known until another
   show({ time: 4 }, [[3, 1, 0]]);
   assert.deepEqual(picture.leftBy("chatcmpl-1"), [2]);
   assert.deepEqual(picture.leftBy("chatcmpl-9"), []);
+});
+
+test("what an ended request has left is still known when a later one has found it there", () => {
+  for (const [cached, left] of [[32, [2, 3, 4]], [16, [2, 4]]]) {
+    const { picture, show } = begin(10);
+    show({ time: 1, groups: [groupOf(1, [[0, 48, [2, 3]]])] }, [[2, 2, 1], [3, 2, 1], [4, 2, 1]]);
+    show({ time: 2 }, [[2, 1, 0], [3, 1, 0], [4, 1, 0]]);
+    show({ time: 3, groups: [groupOf(2, [[0, 40, [2, 2, 7, 1]]], { cached })] }, [[2, 2, 2], [3, 2, 2], [7, 2, 2]]);
+    show({ time: 4 }, [[2, 1, 0], [3, 1, 0], [7, 1, 0]]);
+    assert.deepEqual(picture.leftBy("chatcmpl-1"), left);
+  }
+});
+
+test("a request that ends alone has left also the blocks that no picture has shown it with", () => {
+  for (const [other, left] of [[1, [2, 3, 4]], [9, [2, 3]], [0, [2, 3]]]) {
+    const { picture, show } = begin(10);
+    show({ time: 1, groups: [groupOf(1, [[0, 30, [2, 2]]])] }, [[2, 2, 1], [3, 2, 1]]);
+    show({ time: 2, records: [["step", 1.5, 1, false, [[1, 0, 1, 0], [other, 0, 1, 0]]]] }, [[2, 1, 0], [3, 1, 0], [4, 1, 0]]);
+    assert.deepEqual(picture.leftBy("chatcmpl-1"), left);
+  }
 });
 
 test("an answer is of the request whose id begins its own", () => {

@@ -25,6 +25,13 @@ test("the oldest message with most of the words is found", async () => {
   assert.equal(await find("salt"), undefined);
 });
 
+test("what stands in the title already is found where nothing else has as many of the words", async () => {
+  messages = [message("a", CONVERSATION.title), message("b", "Bread is baked.", { createdAt: 0 })];
+  assert.deepEqual(await find("bread"), ["b", "Bread is baked."]);
+  messages = [message("a", CONVERSATION.title), message("b", "It is baked.")];
+  assert.deepEqual(await find("bread"), ["a", "Bread"]);
+});
+
 test("results of tools are found", async () => {
   messages = [message("a", "", { results: [{ id: "1", name: "look", text: "nothing" }, { id: "2", name: "look", text: "Rye only" }] })];
   assert.deepEqual(await find("rye"), ["a", "nothing Rye only"]);
