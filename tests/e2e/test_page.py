@@ -330,6 +330,11 @@ async def test_the_key_is_requested_once_checked_and_kept_for_the_tab(page: Page
     await expect(last_answer(page).locator(".prose")).to_have_text("Still.")
     assert [hello["key"] for hello in server.hellos] == ["right", "right"]
     await expect(field).to_have_count(0)
+    await page.locator(".model").click()
+    sheet = page.get_by_role("dialog", name="Model")
+    await expect(sheet).to_contain_text("Set the environment variable QUIRE_API_KEY to the API key")
+    await expect(sheet.locator(".snippet")).to_contain_text('-H "Authorization: Bearer $QUIRE_API_KEY"')
+    await expect(sheet).not_to_contain_text("right")
 
 
 async def test_a_revoked_key_is_requested_again(page: Page, server: ScriptedServer) -> None:
