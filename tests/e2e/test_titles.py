@@ -1,5 +1,7 @@
 """Titles that the model writes, and where it writes none."""
 
+import re
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -77,7 +79,9 @@ async def test_no_title_is_asked_of_guide_or_against_the_setting(page: Page, ser
         server.model = "smollm2"
         await page.goto(server.url)
         await page.get_by_role("button", name="Settings", exact=True).click()
-        await page.get_by_label("Let the model write the titles").uncheck()
+        wish = page.get_by_label("Let the model write the titles")
+        await expect(wish).to_have_accessible_description(re.compile("Where it writes no short one"))
+        await wish.uncheck()
         await page.keyboard.press("Escape")
     await (await begin(page, server, "How is bread made?")).answer("With yeast.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
