@@ -157,7 +157,7 @@ async def test_hostile_markdown_is_inert(page: Page, server: ScriptedServer, is_
     assert set(links) == {("https://evil.example", "noopener noreferrer", "_blank")}
     handlers = "all => all.flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on') || n === 'style')"
     assert await prose.locator("*").evaluate_all(handlers) == []
-    assert await page.title() == "Quire"
+    assert (await page.title()).endswith("Quire")
 
 
 async def test_a_failed_answer_shows_its_error_and_can_be_retried(page: Page, server: ScriptedServer) -> None:
