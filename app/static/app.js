@@ -8,6 +8,7 @@ import { Presets } from "./settings/presets.js";
 import { applyTheme } from "./settings/theme.js";
 import { Page } from "./shell/page.js";
 import { makePainter } from "./shell/painter.js";
+import { TabTitle } from "./shell/tab_title.js";
 import { Library } from "./store/library.js";
 import { Link } from "./stream/link.js";
 import { Prose } from "./turns/answer_view.js";
@@ -26,6 +27,13 @@ async function start() {
     paintGrowth: () => desk.current.watchers.forEach((show) => show()),
     onPainted: () => link.show(),
   });
+  const tabTitle = new TabTitle();
+  const showTitle = () => tabTitle.update(library.get(desk.current.id)?.title ?? "", desk.hasOpen);
+  const onChange = () => {
+    // Not with the painting, which is late in a hidden tab; and not now, since the desk says so while it is made, too.
+    queueMicrotask(showTitle);
+    draw();
+  };
   const onPhase = () => {
     if (link.isReady) {
       desk.resume();
@@ -39,13 +47,13 @@ async function start() {
     onFrame: (stream, frame) => desk.receive(stream, frame),
     onLost: (code) => desk.lose(code),
   });
-  const library = new Library(draw, {
+  const library = new Library(onChange, {
     onSaved: (id, removed) => desk.onSaved(id, removed),
     onRemoved: (ids) => desk.onRemoved(ids),
     holds: (id) => desk.holds(id),
   });
   const presets = new Presets(library, draw);
-  const desk = new Desk(link, library, { onChange: draw, onGrowth: drawGrowth }, () => presets.newSettings);
+  const desk = new Desk(link, library, { onChange, onGrowth: drawGrowth }, () => presets.newSettings);
   setInterval(() => desk.hasOpen && drawGrowth(), TICK_MS);
   setInterval(() => desk.settle(), ASK_MS);
   // Phones end hidden pages without a word.

@@ -124,6 +124,20 @@ async def test_a_summary_that_the_server_refused_as_too_long_is_not_offered_agai
     assert contents(await server.next_stream()) == ["End?", "Third", "Four?"]
 
 
+async def test_an_answer_that_the_context_has_ended_says_what_helps(page: Page, server: ScriptedServer) -> None:
+    await fill(page, server)
+    await ask(page, "Four?")
+    stream = await server.next_stream()
+    await stream.delta("Cut", tokens=35)
+    await stream.send("finish", i=0, n=35, finish_reason="length")
+    await stream.send("done", usage={"prompt_tokens": CONTEXT - 35, "completion_tokens": 35, "total_tokens": CONTEXT})
+    ending = last_answer(page).locator(".ending")
+    await expect(ending).to_contain_text("The conversation fills the model's context: drop or summarize older turns")
+    await expect(choice(page).get_by_role("button", name="Drop")).to_be_visible()
+    await page.reload()
+    await expect(ending).to_contain_text("The conversation fills the model's context")
+
+
 async def test_the_words_of_a_summary_are_not_shown_as_the_users(page: Page, server: ScriptedServer) -> None:
     await fill(page, server)
     await choice(page).get_by_role("button", name="Summarize").click()

@@ -23,7 +23,7 @@ from tests.fakes import FakeEngine, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-WAITS = "waiting to go on when the server is back"
+WAITS = "goes on when the server is back, if it has kept the answer"
 # The time that a ping may take after a sleep or a change of network is over at once.
 SOON = """const { setTimeout: wait } = window;
 window.setTimeout = (run, ms) => wait(run, ms === 5000 ? 50 : ms);"""
@@ -190,6 +190,7 @@ async def test_an_answer_that_the_server_has_forgotten_stays_and_can_be_continue
     await stream.drop(1012)
     await (await server.next_stream()).error("stream_not_found", 404, "There is no such stream.")
     await expect(page.get_by_role("alert")).to_contain_text("The server no longer has the rest of this answer")
+    await expect(page.get_by_role("alert")).to_contain_text("A server with the option --journal FILE keeps answers")
     await expect(last_answer(page).locator(".prose")).to_have_text("Once upon")
     await page.reload()
     await expect(page.get_by_role("button", name="Try again")).to_be_visible()

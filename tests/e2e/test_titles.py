@@ -1,9 +1,11 @@
 """Titles that the model writes, and where it writes none."""
 
+import re
+
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.e2e.browsing import ask, begin, last_answer, until_complete, until_last
+from tests.e2e.browsing import ask, begin, last_answer, until_complete, until_last, until_stored
 from tests.e2e.scripted import ScriptedServer
 from tests.e2e.test_conversations import choose, entries, open_list
 
@@ -77,8 +79,37 @@ async def test_no_title_is_asked_of_guide_or_against_the_setting(page: Page, ser
         server.model = "smollm2"
         await page.goto(server.url)
         await page.get_by_role("button", name="Settings", exact=True).click()
-        await page.get_by_label("Let the model write the titles").uncheck()
+        wish = page.get_by_label("Let the model write the titles")
+        await expect(wish).to_have_accessible_description(re.compile("Where it writes no short one"))
+        await wish.uncheck()
         await page.keyboard.press("Escape")
     await (await begin(page, server, "How is bread made?")).answer("With yeast.")
     await expect(last_answer(page)).to_have_attribute("data-state", "done")
     assert await has_no_title_asked(page, server)
+
+
+async def test_the_tab_has_the_title_and_a_mark_while_nobody_has_seen_the_answer(
+    page: Page, server: ScriptedServer
+) -> None:
+    await page.goto(server.url)
+    await expect(page).to_have_title("Quire")
+    await page.evaluate("Object.defineProperty(document, 'hidden', { get: () => window.isAway ?? false })")
+    for number, is_away in enumerate((False, True)):
+        await ask(page, "How is bread made?")
+        stream = await server.next_stream()
+        await page.evaluate("away => { window.isAway = away; }", is_away)
+        await stream.delta("With")
+        await expect(last_answer(page).locator(".prose")).to_have_text("With")
+        await expect(page).to_have_title("How is bread made? - Quire")
+        await stream.done()
+        await until_last(page, "messages", state="done")
+        await until_stored(page, "messages", 2 * number + 2)
+        await expect(page).to_have_title(f"{'● ' * is_away}How is bread made? - Quire")
+    await page.evaluate("isAway = false; document.dispatchEvent(new Event('visibilitychange', { bubbles: true }))")
+    await expect(page).to_have_title("How is bread made? - Quire")
+    await page.get_by_role("button", name="New chat").click()
+    await expect(page).to_have_title("Quire")
+    await page.go_back()
+    await expect(page).to_have_title("How is bread made? - Quire")
+    await page.reload()
+    await expect(page).to_have_title("How is bread made? - Quire")

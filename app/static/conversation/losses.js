@@ -20,7 +20,7 @@ export const INTERRUPTION = "The page was closed before the answer was complete.
 /** The server does not know the stream that this page comes back to, or not so far. */
 export const FORGOTTEN =
   "The server no longer has the rest of this answer: it was started again, nobody read the answer for too long, or the API " +
-  "key is another one.";
+  "key is another one. A server with the option --journal FILE keeps answers when it is started again.";
 
 /** The sentence for a close code of the connection. */
 export const lossOf = (code) => LOSSES[code] ?? LOSS;

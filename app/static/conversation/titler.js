@@ -17,6 +17,8 @@ const MAX_TOKENS = 16;
 const MAX_LENGTH = 60;
 // What a conversation is about is said at the beginning of each message; the rest would only cost time.
 const MAX_SENT = 2000;
+// "Title:", "Sure! Here is a title for it:", and whatever else ends with a colon before a quote.
+const PREAMBLE = /^[^:："“„«]*(?:\btitle(?: (?:for|of) [^:："“„«]*)?[*_ ]*[:：]|[:：](?=[*_ ]*["“„«]))/i;
 
 /** @type {import("../tree/request.js").Kind} */
 const TITLE = {
@@ -102,9 +104,9 @@ export class Titler {
   }
 }
 
-/** What models put around a title is not part of it; what is too long for one, or announces one, is none. */
+/** What models put before and around a title is not part of it; what is too long for one, or only announces one, is none. */
 export function cleanTitle(text) {
-  const line = text.trim().split("\n")[0].replace(/\s+/g, " ");
-  const title = line.replace(/^[*_#"'“„«\s]*(?:title\s*:)?[*_"'“„«\s]*/i, "").replace(/[*_"'”“».\s]+$/, "");
+  const line = text.trim().split("\n")[0].replace(/\s+/g, " ").replace(PREAMBLE, "");
+  const title = line.replace(/^[*_#"'“„«\s]+/, "").replace(/[*_"'”“».\s]+$/, "");
   return title.length > MAX_LENGTH || /[:：]$/.test(title) ? "" : title;
 }

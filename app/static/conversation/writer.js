@@ -167,7 +167,8 @@ export class Writer {
     const { answers } = this;
     this.answers = [];
     noteEnded(answers[0]);
-    for (const each of answers) end(each, hasFinished(each) ? "done" : state, frame, performance.now());
+    const size = this.#link.details?.max_model_len;
+    for (const each of answers) end(each, hasFinished(each) ? "done" : state, frame, performance.now(), size);
     this.#listeners.onEnd(answers);
   }
 }

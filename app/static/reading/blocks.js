@@ -23,6 +23,8 @@ const opening = (name) =>
 
 const marked = new Marked({
   gfm: true,
+  // Models end the lines of a poem or an address with a line break alone.
+  breaks: true,
   extensions: formulaExtensions(escapeHtml),
   hooks: { emStrongMask: (text) => mask(mask(text, FORMULA), CLOSES) },
   tokenizer: {

@@ -5,7 +5,7 @@ import { CopyButton } from "../parts/copy_button.js";
 import { Dialog } from "../parts/dialog.js";
 import { html } from "../parts/html.js";
 import { kindOf, makeRequest } from "../tree/request.js";
-import { LANGUAGES, makeSnippet } from "./snippets.js";
+import { KEY_VARIABLE, LANGUAGES, makeSnippet } from "./snippets.js";
 
 const STATES = {
   connecting: "connecting",
@@ -35,7 +35,8 @@ export function ModelSheet({ link, conversation, onClose }) {
   // Up to the last question: the request for the answer to it.
   const path = conversation.messages.slice(0, conversation.messages.findLastIndex(({ role }) => role === "user") + 1);
   const body = { model: link.model ?? "", ...makeRequest(path, conversation.settings, kindOf(path)) };
-  const snippet = makeSnippet(language, location.origin, body);
+  const hasKey = Boolean(link.key);
+  const snippet = makeSnippet(language, location.origin, body, hasKey);
   return html`
     <${Dialog} title="Model" onClose=${onClose}>
       <dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd><bdi>${value}</bdi></dd>`)}</dl>
@@ -45,6 +46,8 @@ export function ModelSheet({ link, conversation, onClose }) {
           <button type="button" class="quiet" aria-pressed=${name === language} onClick=${() => choose(name)}>${name}</button>`)}
         <${CopyButton} read=${() => snippet} label="Copy the request" />
       </p>
+      ${hasKey && html`
+        <p class="small soft">Set the environment variable <code>${KEY_VARIABLE}</code> to the API key before you run it.</p>`}
       <pre class="snippet" tabindex="0" dir="ltr">${snippet}</pre>
     <//>
   `;

@@ -1,13 +1,26 @@
-// A chat request in three languages. The API key is not part of it.
+// A chat request in three languages. It reads an API key from the environment: the page does not show the secret.
 
 export const LANGUAGES = ["curl", "Python", "JavaScript"];
 
-/** @param {string} language @param {string} origin @param {Record<string, any>} body */
-export function makeSnippet(language, origin, body) {
-  if (language === "Python") return python(origin, body);
-  if (language === "JavaScript") return javascript(origin, body);
+/** The variable that has the API key, as for the commands in a terminal. */
+export const KEY_VARIABLE = "QUIRE_API_KEY";
+
+/**
+ * @param {string} language
+ * @param {string} origin
+ * @param {Record<string, any>} body
+ * @param {boolean} [hasKey] whether the server asks for an API key
+ */
+export function makeSnippet(language, origin, body, hasKey = false) {
+  if (language === "Python") return python(origin, body, hasKey);
+  if (language === "JavaScript") return javascript(origin, body, hasKey);
   const quoted = JSON.stringify(body, null, 2).replaceAll("'", `'\\''`);
-  return `curl ${origin}/v1/chat/completions \\\n  -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
+  return [
+    `curl ${origin}/v1/chat/completions`,
+    ...(hasKey ? [`-H "Authorization: Bearer $${KEY_VARIABLE}"`] : []),
+    "-H 'Content-Type: application/json'",
+    `-d '${quoted}'`,
+  ].join(" \\\n  ");
 }
 
 // Others are no arguments of OpenAI's client.
@@ -16,15 +29,17 @@ const OPENAI_FIELDS = (
   "response_format tools"
 ).split(" ");
 
-function python(origin, body) {
+function python(origin, body, hasKey) {
   const known = Object.entries(body).filter(([name]) => OPENAI_FIELDS.includes(name));
   const extra = Object.entries(body).filter(([name]) => !OPENAI_FIELDS.includes(name));
   const lines = known.map(([name, value]) => `    ${name}=${literal(value)},`);
   if (extra.length) lines.push(`    extra_body=${literal(Object.fromEntries(extra))},`);
+  const key = hasKey ? `os.environ["${KEY_VARIABLE}"]` : '"none"';
   return [
+    ...(hasKey ? ["import os", ""] : []),
     "from openai import OpenAI",
     "",
-    `client = OpenAI(base_url="${origin}/v1", api_key="none")`,
+    `client = OpenAI(base_url="${origin}/v1", api_key=${key})`,
     "stream = client.chat.completions.create(",
     ...lines,
     "    stream=True,",
@@ -43,11 +58,12 @@ function literal(value) {
   return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
 }
 
-function javascript(origin, body) {
+function javascript(origin, body, hasKey) {
+  const key = hasKey ? `, Authorization: \`Bearer \${process.env.${KEY_VARIABLE}}\`` : "";
   return [
     `const response = await fetch("${origin}/v1/chat/completions", {`,
     '  method: "POST",',
-    '  headers: { "Content-Type": "application/json" },',
+    `  headers: { "Content-Type": "application/json"${key} },`,
     `  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),`,
     "});",
     "const { choices } = await response.json();",

@@ -21,9 +21,10 @@ export function PageSettings({ canWriteTitles }) {
       </select>
     </p>
     ${canWriteTitles && html`
-      <label class="check"><input type="checkbox" checked=${hasTitles} onChange=${(event) => {
+      <label class="check"><input type="checkbox" checked=${hasTitles} aria-describedby="titles-help" onChange=${(event) => {
         wantTitles(event.target.checked);
         chooseTitles(event.target.checked);
-      }} /> Let the model write the titles of conversations</label>`}
+      }} /> Let the model write the titles of conversations</label>
+      <p class="small soft" id="titles-help">Where it writes no short one, as small models often do, the first question stays.</p>`}
   `;
 }

@@ -9,14 +9,16 @@ const ABOUT_QUIRE = [
   "What is continuous batching?",
   "How do I use Quire from Python?",
 ];
+// What small models can do, too: smollm2 makes no table, and loses its way in a poem.
 const ABOUT_ANYTHING = [
   "What can you help me with?",
-  "Explain how a book is bound, step by step.",
-  "Write a short poem about paper.",
-  "Compare tea and coffee in a table.",
+  "What is photosynthesis?",
+  "Give me five tips for better sleep.",
+  "What is the difference between weather and climate?",
 ];
 
 const OF_GUIDE = "The small model “guide” knows Quire alone, and answers each question by itself, in English.";
+const OF_OTHERS = "Models make mistakes: check what matters.";
 
 /** A heading, the notice (its children) if there is one, and suggested questions. */
 export function Welcome({ link, onAsk, children }) {
@@ -26,7 +28,8 @@ export function Welcome({ link, onAsk, children }) {
     <section class="welcome" aria-label="Welcome">
       <${Quire} size=${72} />
       <h2>What would you like to know?</h2>
-      <p class="lead">Answers are generated on this server, one token at a time.${isGuide && html`<br />${OF_GUIDE}`}</p>
+      <p class="lead">Answers are generated on this server, one token at a time.
+        ${link.isReady && html`<br />${isGuide ? OF_GUIDE : OF_OTHERS}`}</p>
       ${link.isReady
         ? html`<ul class="suggestions">
             ${questions.map((question) => html`

@@ -64,7 +64,7 @@ export const endOf = ({ finish_reason, stop_reason }) =>
 
 /** Whether an answer has ended before it was complete. */
 export const isCut = ({ state, finish }) =>
-  state === "stopped" || (state === "done" && ["length", "repetition"].includes(finish));
+  state === "stopped" || (state === "done" && ["length", "repetition", "context"].includes(finish));
 
 /** Add the text, reasoning, tool calls and probabilities of one `delta` frame. */
 export function append(answer, { k, x = "", r, tool, lp }, now) {
@@ -93,8 +93,11 @@ export function finish(answer, frame, now) {
 /** Whether an answer has ended while others of its request may go on. */
 export const hasFinished = ({ beside, finish: reason }) => Boolean(beside && reason);
 
-/** End an answer, with the server's `timings` and `usage` if it has sent them: those of all answers of the request. */
-export function end(answer, state, { timings, usage } = /** @type {any} */ ({}), now) {
+/**
+ * End an answer, with the server's `timings` and `usage` if it has sent them: those of all answers of the request. One whose
+ * length was limited by the model's context of `size` tokens says that.
+ */
+export function end(answer, state, { timings, usage } = /** @type {any} */ ({}), now, size = Infinity) {
   answer.state = state;
   // They hold the text a second time, piece by piece, and the whole conversation.
   answer.stream = answer.request = null;
@@ -103,6 +106,7 @@ export function end(answer, state, { timings, usage } = /** @type {any} */ ({}),
   answer.figures = answer.watch.read(now);
   const completion_tokens = answer.beside ? answer.figures.tokens : usage?.completion_tokens;
   if (usage) answer.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens };
+  if (answer.finish === "length" && usage?.prompt_tokens + completion_tokens >= size) answer.finish = "context";
   answer.version += 1;
 }
 

@@ -22,7 +22,7 @@
  * @property {string} text
  * @property {number} createdAt
  * @property {string} [state] of an answer: waiting, streaming, done, stopped, failed, disconnected or interrupted
- * @property {string} [finish] the server's finish reason, or "repetition"
+ * @property {string} [finish] the server's finish reason, "repetition", or "context" where that was full
  * @property {string} [error]
  * @property {string} [code] the server's error code
  * @property {string} [reasoning]

@@ -20,6 +20,7 @@ const Editor = lazy((again) => import("./editor.js" + again), "Editor", "parts/p
 
 const ENDINGS = {
   repetition: "Ended, because it repeated itself.",
+  context: "The conversation fills the model's context: drop or summarize older turns, or begin a new chat.",
   cancelled: "Stopped.",
   tool_calls: "The answer calls tools; this page runs none.",
 };

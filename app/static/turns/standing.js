@@ -6,7 +6,7 @@ const WORDS = {
   elsewhere: "being written in another tab",
   crowded: "waiting to go on when fewer pages read this answer",
   held: "until the server is back",
-  lost: "waiting to go on when the server is back",
+  lost: "goes on when the server is back, if it has kept the answer",
   preempted: "preempted, waiting for memory",
   paused: "paused until this page catches up",
 };

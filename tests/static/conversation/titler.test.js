@@ -157,6 +157,8 @@ test("the title of a turn with calls is made of its question and its last answer
 test("what models put around a title is not part of it", () => {
   for (const [text, title] of [
     ["**Title:** Baking Bread", "Baking Bread"], ["# Baking  Bread\nIt is", "Baking Bread"], ["„Brot backen“", "Brot backen"],
-    [" 'Why bread?' ", "Why bread?"], ["Title case", "Title case"], ["パンの作り方。", "パンの作り方。"],
+    [" 'Why bread?' ", "Why bread?"], ["Title case: a guide", "Title case: a guide"], ["Paris: City of Light", "Paris: City of Light"],
+    [`Here's a possible title: "Age of Anna: 34`, "Age of Anna: 34"], ["Sure! **Title**: “Baking Bread”", "Baking Bread"],
+    ["Here is a title for this conversation: Baking Bread", "Baking Bread"], ["Titelvorschlag: „Brot backen“", "Brot backen"], ["パンの作り方。", "パンの作り方。"],
   ]) assert.equal(cleanTitle(text), title);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { begunAnswers } from "../../../app/static/conversation/begun.js";
 import { Writer } from "../../../app/static/conversation/writer.js";
-import { newAnswer } from "../../../app/static/tree/answer.js";
+import { isCut, newAnswer } from "../../../app/static/tree/answer.js";
 
 /** A writer, what it has asked its link for, and what it has ended. */
 function makeWriter() {
@@ -52,6 +52,18 @@ test("an answer whose page does not connect any more ends, also one that waits",
     assert.deepEqual(ended, []);
     writer.lose(code);
     assert.deepEqual(ended.map(({ state, position }) => [state, position]), [["disconnected", undefined]]);
+  }
+});
+
+test("an answer says whether the context has ended it or a limit of its own, and can be continued after either", () => {
+  for (const [prompt, reason, finish] of [[993, "length", "context"], [992, "length", "length"], [993, "stop", "stop"]]) {
+    const { writer, link, ended } = makeWriter();
+    Object.assign(link, { details: { max_model_len: 1000 } });
+    writer.begin(makeAnswer());
+    const { stream } = writer.answer;
+    writer.receive(stream, { t: "finish", i: 0, n: 7, finish_reason: reason });
+    writer.receive(stream, { t: "done", usage: { prompt_tokens: prompt, completion_tokens: 7 } });
+    assert.deepEqual([ended[0].finish, isCut(ended[0])], [finish, reason === "length"]);
   }
 });
 

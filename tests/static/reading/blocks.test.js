@@ -9,6 +9,7 @@ const TEXTS = [
   "```python\nfor chunk in create(model='guide', stream=True):\n    print(chunk * 2, [chunk], end='')\n```",
   "> See [the page](https://example.org/a) or www.example.org, &amp; more",
   "## A heading 2",
+  "In twilight's cloak, where *shadows* play,\nA river of life, a river of rain.\n\n- The rain\n  that never ceases",
 ];
 const SIZES = [1, 2, 3, 5, 8, 13];
 // The end of the last text: before the tags that close it, and blanks between them.
@@ -44,6 +45,20 @@ test("text that extends a tail is rendered as more of its last text", () => {
     }
   }
   assert.ok(total > 400, `${total} of all tails were extended`);
+});
+
+test("the lines of a poem stay lines", () => {
+  for (const [text, html] of [
+    ["Rain falls,\nand **stays**\n", "<p>Rain falls,<br>and <strong>stays</strong></p>"],
+    ["Rain  \nfalls\\\nhere", "<p>Rain<br>falls<br>here</p>"],
+    ["> Rain\n> falls", "<blockquote>\n<p>Rain<br>falls</p>\n</blockquote>"],
+    ["- Rain\n  falls", "<ul>\n<li>Rain<br>falls</li>\n</ul>"],
+    ["Rain $a\n= b$ falls", '<p>Rain <code class="formula">$a\n= b$</code> falls</p>'],
+    ["```\nRain\nfalls\n```", "<pre><code>Rain\nfalls\n</code></pre>"],
+  ]) {
+    assert.equal(renderBlock(text).trim(), html);
+  }
+  assert.ok(!renderBlock("| Rain |\n|---|\n| falls |").includes("<br>"));
 });
 
 test("what may change the parsing of a tail does not extend it", () => {

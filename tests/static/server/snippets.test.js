@@ -18,3 +18,14 @@ test("a quote does not end the body of curl", () => {
 test("a body in JavaScript is JSON", () => {
   assert.match(makeSnippet("JavaScript", ORIGIN, { model: "m" }), /body: JSON\.stringify\(\{\n {4}"model": "m"\n {2}\}\),/);
 });
+
+test("an API key is read from the environment, and none is asked for where there is none", () => {
+  for (const [language, reads] of [
+    ["curl", '\\\n  -H "Authorization: Bearer $QUIRE_API_KEY" \\\n'],
+    ["Python", 'import os\n\nfrom openai import OpenAI\n\nclient = OpenAI(base_url="http://localhost:8000/v1", api_key=os.environ["QUIRE_API_KEY"])'],
+    ["JavaScript", '"application/json", Authorization: `Bearer ${process.env.QUIRE_API_KEY}` },'],
+  ]) {
+    assert.ok(makeSnippet(language, ORIGIN, { model: "m" }, true).includes(reads), language);
+    assert.doesNotMatch(makeSnippet(language, ORIGIN, { model: "m" }), /QUIRE_API_KEY|Authorization|import os/);
+  }
+});
