@@ -24,10 +24,10 @@ dev: .venv/.dev  ## Add what the tests and checks need: also a browser where non
 
 # Answers that clients can come back to are recorded here, and go on after a crash or a restart; empty: they are not.
 JOURNAL ?= $(or $(XDG_STATE_HOME),$(HOME)/.local/state)/quire/journal
-serve: setup  ## Serve the embedded model on http://127.0.0.1:8000, again after a crash
+serve: setup  ## Serve the embedded model on http://127.0.0.1:8000 or on PORT=8080, again after a crash
 	@echo 'The command is $(BIN)/quire; after `. $(BIN)/activate` it is quire.'
 	@$(if $(JOURNAL),echo 'Answers are recorded in $(JOURNAL) and go on after a restart; `make serve JOURNAL=` records none.')
-	@exec $(BIN)/python -m tools.supervise $(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)')
+	@exec $(BIN)/python -m tools.supervise $(BIN)/quire serve $(if $(JOURNAL),--journal '$(JOURNAL)') $(if $(PORT),--port '$(PORT)')
 
 SUITE = $(BIN)/python -m pytest -q -p tests.forked_workers --workers $(WORKERS) \
     -p tests.shared_rewriting -p tests.longest_first -p tests.second_try -p tests.slowest_files -p tests.one_report

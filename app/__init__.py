@@ -6,16 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from app.contract.errors import ConfigurationError as ConfigurationError
+    from app.contract.errors import EngineFailed as EngineFailed
+    from app.contract.errors import QueueTimeout as QueueTimeout
+    from app.contract.errors import QuireError as QuireError
+    from app.contract.errors import RequestError as RequestError
     from app.contract.grammar import StructuredOutputs as StructuredOutputs
     from app.contract.sampling_params import SamplingParams as SamplingParams
     from app.llm import LLM as LLM
     from app.llm_outputs import RequestOutput as RequestOutput
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputs"]
+__all__ = [
+    "LLM",
+    "ConfigurationError",
+    "EngineFailed",
+    "QueueTimeout",
+    "QuireError",
+    "RequestError",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputs",
+]
 __version__ = "0.1.0"
 
 # Loaded on access (PEP 562), because importing another part of the package must not load torch.
 _HOMES = {
+    **dict.fromkeys(
+        ("ConfigurationError", "EngineFailed", "QueueTimeout", "QuireError", "RequestError"), "app.contract.errors"
+    ),
     "LLM": "app.llm",
     "RequestOutput": "app.llm_outputs",
     "SamplingParams": "app.contract.sampling_params",
@@ -32,3 +50,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'app' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -11,15 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from app import __version__
-from app.commands.dialog.screens import print_error
-from app.commands.options import Parser
 from app.config.nearest import nearest
 from app.config.other_names import command_advice
 from app.config.unicode_text import as_unicode
 from app.contract.errors import CannotStart, ConfigurationError, QuireError, error_line
 from app.runtime.standard_streams import open_standard_streams
+
+if TYPE_CHECKING:
+    from app.commands.options import Parser
 
 EXIT_REFUSED = ConfigurationError.exit_code
 EXIT_ENGINE_FAILED = QuireError.exit_code
@@ -70,6 +72,8 @@ def report_failures(program: str, run: Callable[[], int]) -> int:
 
 def command_parser(name: str) -> tuple[Parser, ModuleType]:
     """Return the parser of one command and its module; only that command is imported."""
+    from app.commands.options import Parser  # with all settings, which `quire --help` does without
+
     module = import_module(f"app.commands.{name.replace(' ', '_')}")
     parser = Parser(prog=f"quire {name}", description=COMMANDS[name])
     module.add_options(parser)
@@ -104,6 +108,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _fail(program: str, message: str, code: int) -> int:
+    from app.commands.dialog.screens import print_error
+
     print_error(error_line(program, message))
     return code
 

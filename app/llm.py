@@ -8,6 +8,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import fields
 from itertools import count
+from threading import RLock
+from typing import Self
 
 from tqdm import tqdm
 
@@ -61,11 +63,12 @@ _log = logging.getLogger("quire")
 
 
 class LLM:
-    """A model in this process, without a server. Use it from one thread; its methods block until all tokens are there.
+    """A model in this process, without a server. Its methods block until all tokens are there; threads take turns.
 
     `settings` are named as in the settings reference (`max_model_len=2048`, `num_kv_blocks=512`, ...); keywords of
     vLLM's `LLM` are accepted, with a warning in the log where they act otherwise (docs/reference/vllm.md). `itl_target`
-    is off by default, because single tokens are not streamed.
+    is off by default, because single tokens are not streamed. At the end of a `with` block the model is dropped. All
+    errors are `app.QuireError`s.
 
     Raises:
         ConfigurationError: an unknown setting or a bad value.
@@ -91,6 +94,13 @@ class LLM:
         self._grammars = GrammarCache()
         self._engine: Engine | None = build_engine(self.config, model=opened, grammars=self._grammars)
         self._ids = count(1)
+        self._turn = RLock()  # of the threads that call; each batch runs to its end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def generate(
         self,
@@ -256,13 +266,14 @@ class LLM:
     def _events_of(self, requests: Sequence[EngineRequest]) -> Generator[Sequence[EngineEvent]]:
         """Run requests to their ends, and yield the events of each turn."""
         commands = [Submit(request) for request in requests]
-        try:
-            while commands or self.engine.has_ready_work:
-                yield self.engine.turn(commands, monotonic()).events
-                commands = []
-        finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
-            for request in requests:
-                self.engine.abort(request.id, monotonic())
+        with self._turn:
+            try:
+                while commands or self.engine.has_ready_work:
+                    yield self.engine.turn(commands, monotonic()).events
+                    commands = []
+            finally:  # an interrupt (Ctrl-C) must not leave unfinished requests in the engine
+                for request in requests:
+                    self.engine.abort(request.id, monotonic())
 
     def get_tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer, with `encode` and `decode`."""
@@ -279,7 +290,8 @@ class LLM:
 
     def close(self) -> None:
         """Drop the engine and its memory; the object cannot be used afterwards. Idempotent."""
-        self._engine = None
+        with self._turn:
+            self._engine = None
 
     @property
     def engine(self) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,24 @@ def text_of(llm: LLM, token_ids: list[int]) -> str:
     """The text of tokens, without a character that they leave incomplete."""
     detokenizer = llm.tokenizer.new_detokenizer()
     return "".join(map(detokenizer.append, token_ids)) + complete_rest(detokenizer)
+
+
+def test_threads_take_turns(llm: LLM):
+    alone = llm.generate([[5, 6]], GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(lambda _: llm.generate([[5, 6]] * 3, GREEDY, use_tqdm=False), range(8))]
+    assert all(each.outputs[0].token_ids == alone for results in found for each in results)
+
+
+def test_a_block_drops_its_model_at_the_end():
+    with LLM(str(tiny("Llama")), num_kv_blocks=16) as llm:
+        assert llm.generate([[5, 6]], GREEDY, use_tqdm=False)
+    with pytest.raises(app.QuireError, match="this LLM was closed"):
+        llm.generate([[5, 6]], GREEDY, use_tqdm=False)
+
+
+def test_what_is_loaded_on_access_is_listed():
+    assert set(app.__all__) <= set(dir(app)) and all(getattr(app, name) for name in app.__all__)
 
 
 def test_a_grammar_is_converted_once_for_prompts_with_the_same_parameters(llm: LLM, monkeypatch: pytest.MonkeyPatch):
@@ -394,7 +413,7 @@ def test_the_progress_bar_counts_requests(llm: LLM, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_guide_a_chat_only_model_continues_a_text_as_its_own_answer():
-    (output,) = LLM("guide").generate(["Quire is a"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
-    assert output.prompt == "Quire is a"
-    assert output.outputs[0].text.startswith(" chat server for language models that you run")
+def test_guide_a_chat_only_model_answers_a_text_as_a_question():
+    (output,) = LLM("guide").generate(["What is Quire?"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    assert output.prompt == "What is Quire?"
+    assert output.outputs[0].text.startswith("Quire is a chat server for language models that you run")

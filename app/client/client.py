@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -145,11 +145,14 @@ class ChatClient:
         loss: the error of answers that had not ended when the connection did.
     """
 
-    def __init__(self, address: str, key: str | None, backoff: Backoff | None) -> None:
+    def __init__(
+        self, address: str, key: str | None, backoff: Backoff | None, on_lost: Callable[[], None] = lambda: None
+    ) -> None:
         self.loss = ConnectionLost(1006, "")
         self._address = address
         self._key = key
         self._backoff = backoff
+        self._on_lost = on_lost
         self._protocol = ClientProtocol()
         self._websocket: ClientConnection  # set by `open`
         self._is_open = asyncio.Event()  # or has ended for good
@@ -286,6 +289,7 @@ class ChatClient:
         if comeback is Comeback.NEVER:
             return False
         self._is_open.clear()
+        self._on_lost()
         self._protocol.suspend()
         if comeback is Comeback.WHEN_READ:
             await self._has_reader.wait()
@@ -310,11 +314,17 @@ class ChatClient:
 
 
 @contextlib.asynccontextmanager
-async def connect(url: str, key: str | None = None, *, reconnect: bool | Backoff = False) -> AsyncIterator[ChatClient]:
+async def connect(
+    url: str,
+    key: str | None = None,
+    *,
+    reconnect: bool | Backoff = False,
+    on_lost: Callable[[], None] = lambda: None,
+) -> AsyncIterator[ChatClient]:
     """Connect to a server (`http://host:port`, or the `ws://` URL of its WebSocket) for the duration of a block.
 
     With `reconnect` a connection that is lost later is opened again, and its answers go on; it is given up when there
-    was none for 60 s, or a `Backoff` says otherwise.
+    was none for 60 s, or a `Backoff` says otherwise. `on_lost` is called each time before that.
 
     Raises:
         ConfigurationError: `url` is no URL of a server.
@@ -324,7 +334,7 @@ async def connect(url: str, key: str | None = None, *, reconnect: bool | Backoff
     """
     address = str(read_base_url(url, "url")).replace("http", "ws", 1) + "/ws"
     usual = Backoff() if reconnect else None
-    client = ChatClient(address, key, reconnect if isinstance(reconnect, Backoff) else usual)
+    client = ChatClient(address, key, reconnect if isinstance(reconnect, Backoff) else usual, on_lost)
     await client.open()
     reader = asyncio.create_task(client.run(), name="quire-client-reader")
     try:

@@ -29,7 +29,7 @@ from app.engine.kv_disk.disk_store import MAX_HELD_BYTES
 from app.kernels.cpu.compiling import supported_sets
 
 PROCESS_BYTES = 400 * MIB  # of RAM: Python, torch and other libraries, the tokenizer, the stacks of threads
-GRAMMAR_PROCESS_BYTES, GRAMMAR_TOKEN_BYTES = 32 * MIB, 1000  # of RAM: measured in docs/log.md, 2026-11-30
+GRAMMAR_PROCESS_BYTES, GRAMMAR_TOKEN_BYTES = 32 * MIB, 1000  # of RAM: measured in docs/decisions.md, 2026-11-30
 STORE_BYTES = MAX_HELD_BYTES + MAX_QUEUED_BYTES  # of RAM, with --kv-disk: blocks on their way from and to the disk
 GPU_RESERVE = 768 * MIB  # of a GPU, in addition to the rest of gpu_memory_utilization: driver, libraries, graphs
 UNLIMITED = 2**62  # bytes

@@ -16,7 +16,7 @@ from app.commands.dialog.questions import piped_questions, typed_questions
 from app.commands.dialog.responder import Responder
 from app.commands.dialog.screens import new_screen
 from app.commands.options import (
-    SAMPLING_NAMES,
+    NOT_OF_ONE_CHAT,
     Parser,
     add_sampling,
     add_settings,
@@ -53,7 +53,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="System message of the conversation.")
     add_sampling(parser)
-    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=NOT_OF_ONE_CHAT)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import platform
 import resource
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from enum import StrEnum
 from importlib.util import find_spec
@@ -99,12 +100,16 @@ def run(args: argparse.Namespace) -> int:
 def findings(config: Config) -> Iterator[Finding]:
     """Run every check, also after one has failed."""
     subject = Subject(config)
-    for check in (_python, _cpu, _torch, _kernels, _gpu, _model, _memory, _disk, _files, _port):
+    server, said = config.server, None
+    kept = [*([_journal] if server.journal else []), *([_kv_disk] if server.kv_disk else [])]
+    for check in (_python, _cpu, _torch, _kernels, _gpu, _model, _memory, _disk, *kept, _files, _port):
         name = check.__name__.removeprefix("_")
         try:
             yield Finding(name, *check(subject))
         except QuireError as error:
-            yield Finding(name, Mark.FAIL, error.message)
+            is_told = error is said
+            said = error
+            yield Finding(name, Mark.FAIL, "as for the model" if is_told else error.message)
 
 
 def _python(subject: Subject) -> tuple[Mark, str]:
@@ -198,10 +203,11 @@ def _launchers(subject: Subject, text: str, capability: tuple[int, int], num_pro
 
 
 def _model(subject: Subject) -> tuple[Mark, str]:
+    from app.engine.prefix_file import read_prefixes
     from app.text.entry.opened_model import OpenedModel
 
     settings, files = subject.config.model, subject.files
-    OpenedModel.of(settings, files)
+    read_prefixes(subject.config.cache, OpenedModel.of(settings, files).text)
     spec = files.spec
     size = f"{spec.num_parameters() / 1e6:,.0f} M weights, {spec.dtype} ({files.summary})"
     return Mark.OK, f"{settings.model}: {spec.architecture}, {size}, context {spec.max_position:,} tokens"
@@ -246,6 +252,27 @@ def _disk(subject: Subject) -> tuple[Mark, str]:
     free = shutil.disk_usage(Path.home()).free
     text = f"{free / GIB:.1f} GiB free in {Path.home()}"
     return (Mark.OK, text) if free >= MIN_DISK_BYTES else (Mark.WARN, f"{text}; models from the hub need more")
+
+
+def _journal(subject: Subject) -> tuple[Mark, str]:
+    from app.journal.journal_file import check
+    from app.server.run import state_path
+
+    path = state_path("journal", subject.config.server.journal or "")
+    try:
+        check(path)
+    except sqlite3.DatabaseError:
+        return Mark.WARN, f"{path} is damaged; a server moves it aside and begins a new one"
+    return Mark.OK, f"{path} can be used"
+
+
+def _kv_disk(subject: Subject) -> tuple[Mark, str]:
+    from app.engine.kv_disk.block_folder import check_folder
+    from app.server.run import state_path
+
+    path = state_path("kv_disk", subject.config.server.kv_disk or "")
+    check_folder(path)
+    return Mark.OK, f"{path} can be used"
 
 
 def _files(subject: Subject) -> tuple[Mark, str]:

@@ -9,7 +9,7 @@ import sys
 
 from app.commands.dialog.screens import plain_screen
 from app.commands.dialog.shown_answer import ShownAnswer
-from app.commands.options import SAMPLING_NAMES, Parser, add_sampling, add_settings, read_config, read_sampling
+from app.commands.options import NOT_OF_ONE_CHAT, Parser, add_sampling, add_settings, read_config, read_sampling
 from app.config.unicode_text import as_unicode, keep_invalid_bytes
 from app.contract.errors import ConfigurationError
 from app.contract.sampling_params import SamplingParams
@@ -21,7 +21,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="The prompt; `-` reads it from standard input.")
     parser.add_argument("--raw", action="store_true", help="Complete PROMPT as plain text, without the chat template.")
     add_sampling(parser)
-    add_settings(parser, "model", "sampling", "cache", "scheduler", without=SAMPLING_NAMES)
+    add_settings(parser, "model", "sampling", "cache", "scheduler", without=NOT_OF_ONE_CHAT)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 from app.config.nearest import nearest
 from app.config.other_names import option_advice
 from app.config.setting import KIB, MIB, Setting
-from app.config.settings import Config, load_config, settings
+from app.config.settings import Config, load_config, misspelt_variables, settings
 from app.config.vllm_option import VllmOption
 from app.config.vllm_options import translate, vllm_options
 from app.contract.errors import ConfigurationError
@@ -32,8 +33,13 @@ _NOT_GIVEN = {
     "max_tokens": " By default `--default-max-tokens`, and a quarter of the context in a chat, else as many as fit.",
 }
 _VLLM = "vllm "  # before the names of vLLM's options among the parsed arguments
+_NO_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: (.*)", re.DOTALL)  # argparse's words
 SAMPLING_NAMES = frozenset(_SAMPLING)
 """Names taken by the sampling options: `--seed` is that of the sampling there, not that of random weights."""
+NOT_OF_ONE_CHAT = SAMPLING_NAMES | frozenset(
+    ("served_model_name", "pin_prefix", "max_queue", "scheduling_policy", "queue_timeout", "itl_target")
+)
+"""Those, and settings that mean something to a server of several clients alone."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,6 +96,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""
+        if (found := _NO_NUMBER.fullmatch(message)) is not None:
+            option, kind, given = found.groups()
+            message = f"{option} is {given}; it must be {'an integer' if kind == 'int' else 'a number'}"
         raise ConfigurationError(f"{message} (see {self.prog} --help)")
 
 
@@ -167,7 +176,7 @@ def read_config(args: argparse.Namespace, model: str | None = None, note: Callab
     options = {item.name: _value(item, given[item.name]) for item in settings() if item.name in given}
     foreign = {name.removeprefix(_VLLM): value for name, value in given.items() if name.startswith(_VLLM)}
     options, notes = translate({**options, **foreign})
-    for text in notes:
+    for text in [*notes, *misspelt_variables(os.environ)]:
         note(text)
     if model is not None:
         options["model"] = one_model(model, given.get("model"))

@@ -39,7 +39,10 @@ def run(args: argparse.Namespace) -> int:
         timings.end("import_server")
         writer = LogWriter()
         console = Console(writer.stream(sys.stdout), is_quiet=config.server.quiet)
-        serve(config, console, writer, timings=timings, notes=notes)
+        try:
+            serve(config, console, writer, timings=timings, notes=notes)
+        finally:
+            writer.flush()  # the line of an error, which is written without it, comes last
     return 0
 
 

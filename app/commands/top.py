@@ -24,8 +24,9 @@ _URL = "http://127.0.0.1:8000"
 
 def add_options(parser: Parser) -> None:
     """Add the server, its key and the interval."""
-    parser.usage = "quire top [OPTIONS]"
-    parser.add_argument("--url", metavar="URL", default=_URL, help=f"URL of a running server (default {_URL}).")
+    parser.usage = "quire top [URL] [OPTIONS]"
+    parser.add_argument("server", nargs="?", metavar="URL", help=f"URL of a running server (default {_URL}).")
+    parser.add_argument("--url", metavar="URL", help="Same as URL.")
     parser.add_argument(
         "--api-key",
         metavar="KEY",
@@ -38,7 +39,9 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show figures until the user quits with `q` or Ctrl-C; without a terminal, one line for each until Ctrl-C."""
-    url = read_base_url(args.url, "--url")
+    if None not in (args.server, args.url):
+        raise ConfigurationError("the server is given twice, by URL and by --url; leave one out")
+    url = read_base_url(args.server or args.url or _URL, "--url" if args.url else "URL")
     if not MIN_INTERVAL_S <= args.interval <= MAX_INTERVAL_S:
         raise ConfigurationError(
             f"--interval is {args.interval:g}; it must be a number of seconds from {MIN_INTERVAL_S:g} to "

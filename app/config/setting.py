@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from app.contract.errors import ConfigurationError
 
+VARIABLE_PREFIX = "QUIRE_"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SHOWN_CHARS = 200
 MAX_INTEGER = 2**63 - 1  # of settings without a maximum of their own: the largest integer of torch and of file systems
@@ -62,7 +63,7 @@ class Setting(NamedTuple):
     @property
     def variable(self) -> str:
         """The environment variable, `QUIRE_MAX_MODEL_LEN` style."""
-        return "QUIRE_" + self.name.upper()
+        return VARIABLE_PREFIX + self.name.upper()
 
     def parse(self, text: str, source: str | None = None) -> object:
         """Turn the text of an option or variable into a value (not yet checked).

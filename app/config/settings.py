@@ -17,7 +17,7 @@ from app.config.checks import check_together
 from app.config.devices import CUDA, resolve_device
 from app.config.nearest import nearest
 from app.config.sampling_config import SamplingConfig
-from app.config.setting import KIB, KIND_OF_TYPE, MIB, Setting, setting
+from app.config.setting import KIB, KIND_OF_TYPE, MIB, VARIABLE_PREFIX, Setting, setting
 from app.config.toml_file import read_settings_file
 from app.contract.errors import ConfigurationError
 
@@ -126,6 +126,7 @@ class SchedulerConfig:
         "Target time in seconds of a step while outputs are being generated: prefill chunks are sized to stay below "
         "it. 0 disables. Default 50ms for a server, 0 for `LLM`.",
         minimum=0,
+        maximum=10,  # who means milliseconds is told
     )
     speculative_ngram: int = setting(
         0,
@@ -352,6 +353,13 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
             item.check(options[item.name], item.option)
     values.update(options)
     return make_config(values)
+
+
+def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a line for each variable whose name is nearly that of a setting, and which therefore does nothing."""
+    known = {item.variable for item in settings()}
+    unknown = [name for name in sorted(environ) if name.startswith(VARIABLE_PREFIX) and name not in known]
+    return [f"the variable {name} has no effect{advice}" for name in unknown if (advice := nearest(name, known))]
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:

@@ -263,9 +263,8 @@ def _check_int(name: str, value: int | None, bounds: Bounds) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not bounds.low <= value <= bounds.high:
-        raise InvalidValue(
-            f"{name} is {value!r}; it must be an integer between {bounds.low} and {bounds.high}.", param=name
-        )
+        span = f"of at least {bounds.low}" if bounds.high == MAX_LENGTH else f"between {bounds.low} and {bounds.high}"
+        raise InvalidValue(f"{name} is {value!r}; it must be an integer {span}.", param=name)
 
 
 def _check_stop(stop: tuple[str, ...]) -> None:

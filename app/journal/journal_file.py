@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from app.contract.errors import CannotStart, ConfigurationError
-from app.runtime.private_folder import make_private_folder
+from app.runtime.private_folder import check_can_be_made, make_private_folder
 
 APPLICATION_ID = int.from_bytes(b"Quir", "big")
 VERSION = 5  # with checksums that cover the numbers of rows, which older versions would take for damage
@@ -40,6 +40,29 @@ def prepare(path: Path) -> None:
         raise CannotStart(
             f"The journal {path} cannot be made: {error.strerror}. Give --journal another path."
         ) from None
+
+
+def check(path: Path) -> None:
+    """Check that a server could use the file, or make it. No answer is read, and no file made.
+
+    Raises:
+        ConfigurationError, CannotStart: it could not.
+        sqlite3.DatabaseError: the file is damaged; a server would begin a new one.
+    """
+    try:
+        if os.path.lexists(path):
+            _check(path)
+            _check_side_files(path)
+        elif not os.path.lexists(path.parent):
+            check_can_be_made(path.parent)
+        else:
+            check_can_be_made(path)
+    except OSError as error:
+        raise CannotStart(
+            f"The journal {path} cannot be made: {error.strerror}. Give --journal another path."
+        ) from None
+    if path.exists():
+        connect(path).close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -122,7 +145,7 @@ def _check_side_files(path: Path) -> None:
 def _check(file: Path) -> None:
     found = file.lstat()
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"The journal {file} is a link or no file. Give --journal another path.")
+        raise ConfigurationError(f"The journal {file} is a link or no file. Give --journal the path of a file.")
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ConfigurationError(
             f"The journal {file} belongs to another user, or others may read it. Own it, and allow it to yourself "

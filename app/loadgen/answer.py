@@ -33,6 +33,7 @@ class Answer:
         times: when the chunks with text arrived.
         ended: when the last chunk arrived, with text or with the finish reason; or when the request failed.
         prompt_tokens, output_tokens: as counted by the server; None if it does not report them.
+        cached_tokens: those of the prompt that the server found in its prefix cache; 0 if it does not report them.
         error: the name of a failure, by which failures are counted; `message` explains it.
     """
 
@@ -44,6 +45,7 @@ class Answer:
     ended: float = 0.0
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int = 0
     status: Status = "open"
     error: str = ""
     message: str = ""
@@ -166,6 +168,7 @@ class AnswerReader:
         if isinstance(usage := chunk.get("usage"), dict):
             answer.prompt_tokens = usage.get("prompt_tokens", answer.prompt_tokens)
             answer.output_tokens = usage.get("completion_tokens", answer.output_tokens)
+            answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         choices = chunk.get("choices") or ()
         has_ended = any(choice.get("finish_reason") for choice in choices)
         has_text = any(map(_has_text, choices))

@@ -36,6 +36,7 @@ class Figures:
         requests_per_s, output_per_s, total_per_s: completed requests, their output tokens, and all their tokens.
         held: number of requests that `--max-concurrency` delayed.
         peak: the most requests that were open at the same time, failed and cancelled ones included.
+        cached_tokens: those of the prompts' tokens that the server had in its prefix cache.
         cancelled_tokens: tokens of the answers that this client cancelled.
         has_usage: whether the server counted the tokens; otherwise chunks are counted, and no prompt tokens.
         values: all measured values in milliseconds, sorted, by the keys of KINDS.
@@ -56,6 +57,7 @@ class Figures:
     held: int
     peak: int
     prompt_tokens: int
+    cached_tokens: int
     output_tokens: int
     cancelled_tokens: int
     has_usage: bool
@@ -101,6 +103,7 @@ def figures_of(run: Run, rate: float) -> Figures:
         held=sum(answer.ready > answer.due for answer in run.answers),
         peak=peak(run.answers),
         prompt_tokens=prompt_tokens,
+        cached_tokens=sum(answer.cached_tokens for answer in completed),
         output_tokens=output_tokens,
         cancelled_tokens=sum(answer.num_output for answer in cancelled),
         has_usage=bool(completed) and all(answer.output_tokens is not None for answer in completed),

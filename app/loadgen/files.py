@@ -53,6 +53,7 @@ def row(result: Result, answer: Answer) -> dict[str, Any]:
         "tpot_ms": _ms(answer.tpot) if answer.status == "completed" else None,
         "e2e_ms": _ms(answer.e2e),
         "prompt_tokens": answer.prompt_tokens,
+        "cached_tokens": answer.cached_tokens,
         "output_tokens": answer.num_output,
         "chunks": len(answer.times),
         "status": answer.status,

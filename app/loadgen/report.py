@@ -11,6 +11,7 @@ from app.observe.terminal import Colour, Terminal
 
 MAX_LATE_MS = 5.0
 MAX_CLIENT_SHARE = 0.8
+MAX_CACHED_SHARE = 0.5
 LABEL = 24
 SWEEP = ("ttft", "itl", "e2e")
 
@@ -57,6 +58,11 @@ def warnings(found: Figures) -> list[str]:
         lines.append(
             f"this client took {found.client_share:.0%} of a core, so the measured times may include its own delays"
         )
+    if found.cached_tokens > MAX_CACHED_SHARE * found.prompt_tokens:
+        lines.append(
+            "the server had most of the prompts in its prefix cache, as it has those of a run before; another --seed "
+            "makes other prompts"
+        )
     if found.completed and not found.has_usage:
         lines.append("the server does not report token counts: chunks are counted instead")
     return lines
@@ -70,7 +76,8 @@ def prompt_length(found: Figures) -> str:
 def _tokens(found: Figures) -> str:
     each = max(found.completed, 1)
     source = "counted by the server" if found.has_usage else "chunks"
-    counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each), " if found.has_usage else ""
+    cached = f", {found.cached_tokens / found.prompt_tokens:.0%} of them cached" if found.cached_tokens else ""
+    counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each{cached}), " if found.has_usage else ""
     counts += f"{found.output_tokens:,} out ({found.output_tokens / each:,.0f} each), {source}"
     return counts + (f"; {found.cancelled_tokens:,} of cancelled answers" if found.cancelled else "")
 

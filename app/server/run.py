@@ -116,7 +116,7 @@ def open_journal(path: str | None) -> JournalStore | None:
     """
     if path is None:
         return None
-    store = _when_unlocked(partial(JournalStore, _expanded("journal", path)))
+    store = _when_unlocked(partial(JournalStore, state_path("journal", path)))
     log = logging.getLogger("quire.journal")
     if store.damaged is not None:
         log.warning("The journal was damaged. It is now %s, and a new one was begun.", store.damaged)
@@ -133,7 +133,7 @@ def open_kv_disk(settings: ServerConfig) -> KVDisk | None:
     """
     if settings.kv_disk is None:
         return None
-    path = _expanded("kv_disk", settings.kv_disk)
+    path = state_path("kv_disk", settings.kv_disk)
     folder = _when_unlocked(partial(BlockFolder, path, settings.kv_disk_space))
     logging.getLogger("quire.kv_disk").info(
         "KV cache on disk: %s, %.0f of %.0f MiB", path, folder.num_bytes / 2**20, settings.kv_disk_space / 2**20
@@ -141,7 +141,12 @@ def open_kv_disk(settings: ServerConfig) -> KVDisk | None:
     return KVDisk(folder)
 
 
-def _expanded(setting: str, path: str) -> Path:
+def state_path(setting: str, path: str) -> Path:
+    """Return the path that a setting names, with the home folder for `~`.
+
+    Raises:
+        ConfigurationError: there is no such home folder.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -14,6 +14,7 @@ from app.commands import budget, doctor
 from app.commands.doctor import Mark, findings
 from app.config.settings import make_config
 from app.contract.errors import CannotStart
+from app.journal.store import JournalStore
 from app.kernels.cpu import compiling
 from app.kernels.cpu.compiling import source_key
 from app.kernels.cpu.library import load_library
@@ -177,3 +178,42 @@ def test_a_gpu_without_a_c_compiler_cannot_be_used_unless_all_is_compiled(a_gpu,
     monkeypatch.setattr("app.engine.execute.gpu.precompilation.Precompilation.is_done", True)
     found = by_name(device="cuda")["gpu"]
     assert found.mark is Mark.OK and "all kernels compiled" in found.text
+
+
+def kept(**values: object) -> dict[str, doctor.Finding]:
+    """The findings about what a server keeps on disk."""
+    found = findings(make_config({"port": 0, "model": "/nowhere", **values}))
+    return {finding.name: finding for finding in found if finding.name in ("journal", "kv_disk")}
+
+
+def test_what_a_server_keeps_can_be_made_and_is_not(tmp_path: Path):
+    found = kept(journal=str(tmp_path / "a" / "journal"), kv_disk=str(tmp_path / "b"))
+    assert [finding.mark for finding in found.values()] == [Mark.OK, Mark.OK]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_a_server_cannot_use_fails_as_it_would(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "file").chmod(0o600)
+    found = kept(journal=str(tmp_path), kv_disk=str(tmp_path / "file"))
+    assert "is a link or no file. Give --journal the path of a file." in found["journal"].text
+    assert "is a link or no folder" in found["kv_disk"].text
+    assert {finding.mark for finding in found.values()} == {Mark.FAIL}
+
+
+def test_a_journal_in_use_or_damaged_is_told_and_stays(tmp_path: Path):
+    path = tmp_path / "journal"
+    store = JournalStore(path)
+    assert "in use by another process" in kept(journal=str(path))["journal"].text
+    store.close()
+    assert kept(journal=str(path))["journal"].mark is Mark.OK
+    path.write_bytes(b"no database" * 100)
+    assert "is damaged" in kept(journal=str(path))["journal"].text and path.read_bytes().startswith(b"no database")
+
+
+def test_a_prefix_that_cannot_be_pinned_fails(tmp_path: Path):
+    assert "Cannot read the prefix file" in by_name(pin_prefix=(str(tmp_path / "none"),))["model"].text
+
+
+def test_one_error_is_not_told_twice():
+    assert by_name(model="/nowhere/at/all")["memory"].text == "as for the model"

@@ -145,6 +145,5 @@ def test_chat_reads_questions_from_a_pipe(server, ways):
         text=True,
         timeout=HANG_S,
     )
-    assert (result.returncode, result.stderr) == (0, "")
-    assert len(result.stdout.splitlines()) >= 3
-    assert "(new conversation)" in result.stdout
+    assert (result.returncode, result.stderr) == (0, "(new conversation)\n")
+    assert len(result.stdout.splitlines()) >= 2

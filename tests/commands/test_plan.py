@@ -202,7 +202,7 @@ def test_the_cache_of_a_gpu_gets_the_memory_that_is_left(large):
 
 @pytest.mark.parametrize(("vocab_size", "measured_mib"), [(3072, 35), (49_152, 69), (262_144, 252), (262_144, 267)])
 def test_the_memory_of_the_processes_for_grammars_is_what_was_measured(vocab_size, measured_mib):
-    """In docs/log.md, 2026-11-30: the process that forks, and 10 MiB for the others; the last one has long tokens."""
+    """In docs/decisions.md, 2026-11-30: the process that forks, and 10 MiB for the others; the last has long tokens."""
     assert budgets.grammar_process_bytes(vocab_size) / MIB == pytest.approx(measured_mib, rel=0.2)
 
 

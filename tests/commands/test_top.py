@@ -80,7 +80,7 @@ def test_refusals_are_said(status, kind, words):
 
 def test_in_a_pipe_there_is_a_line_for_each():
     with fake_server(EVENT, EVENT) as url:
-        result = quire("top", "--url", url)
+        result = quire("top", url)
     line = (
         "guide ready: 1 running, 0 waiting, 0 paused, 410.5 tokens/s, 3 of 16 blocks used, 1 cached, first token -, "
         "between tokens -, cache hits 25%"
@@ -92,7 +92,8 @@ def test_in_a_pipe_there_is_a_line_for_each():
 @pytest.mark.parametrize(("arguments", "code", "words"), [
     (["--url", "http://127.0.0.1:9"], 75, "cannot reach http://127.0.0.1:9"),
     (["--url", "ftp://x"], 2, "ftp"),
-    (["--interval", "x"], 2, "--interval"),
+    (["http://x", "--url", "http://y"], 2, "the server is given twice, by URL and by --url; leave one out"),
+    (["--interval", "x"], 2, "--interval is 'x'; it must be a number (see quire top --help)"),
     (["--interval", "0.01"], 2, "--interval is 0.01; it must be a number of seconds from 0.2 to 60."),
     (["--url", "http://127.0.0.1:9", "--api-key", "a\nb"], 2, "characters that HTTP cannot send"),
 ])  # fmt: skip

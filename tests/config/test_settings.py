@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.config.checks import is_loopback
-from app.config.settings import Config, load_config, make_config, settings
+from app.config.settings import Config, load_config, make_config, misspelt_variables, settings
 from app.contract.errors import ConfigurationError
 
 NAMES = [item.name for item in settings()]
@@ -219,3 +219,8 @@ def test_errors_do_not_show_keys(value):
     with pytest.raises(ConfigurationError, match="api_key is given; it must be a list") as caught:
         make_config({"api_key": value})
     assert "hush" not in caught.value.message
+
+
+def test_variables_that_are_nearly_those_of_settings_are_told():
+    told = misspelt_variables({"QUIRE_MAX_NUM_SEQ": "4", "QUIRE_EXAMPLES": "all", "QUIRE_PORT": "1", "MAX_QUEUE": "2"})
+    assert told == ["the variable QUIRE_MAX_NUM_SEQ has no effect; did you mean 'QUIRE_MAX_NUM_SEQS'"]

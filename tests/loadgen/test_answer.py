@@ -95,6 +95,14 @@ def test_with_continuous_usage_the_last_counts_are_used():
     assert summary(read(chunked(*counted, FINISH, DONE))) == ("completed", 3, 3, 3)
 
 
+@pytest.mark.parametrize(
+    ("details", "cached"), [({"prompt_tokens_details": {"cached_tokens": 4}}, 4), ({"prompt_tokens_details": None}, 0)]
+)
+def test_what_the_server_had_in_its_prefix_cache_is_counted(details, cached):
+    counts = event(usage={"prompt_tokens": 5, "completion_tokens": 1, **details})
+    assert read(chunked(text(), FINISH, counts, DONE)).cached_tokens == cached
+
+
 def test_a_stream_without_done_can_be_completed():
     assert read(chunked(text(), FINISH)).status == "completed"
 

@@ -26,12 +26,13 @@ def test_the_csv_has_a_line_for_each_request():
     lines = list(csv.DictReader(io.StringIO(to_csv([result(2.0), result(float("inf"))]))))
     assert [line["rate"] for line in lines] == ["2"] * 3 + ["inf"] * 3
     assert ",".join(lines[0]) == (
-        "rate,sent_s,late_ms,connect_ms,ttft_ms,tpot_ms,e2e_ms,prompt_tokens,output_tokens,chunks,status,error"
+        "rate,sent_s,late_ms,connect_ms,ttft_ms,tpot_ms,e2e_ms,prompt_tokens,cached_tokens,output_tokens,chunks,status,"
+        "error"
     )
     assert [",".join(line.values()) for line in lines[:3]] == [
-        "2,0.0,0.0,0.0,100.0,100.0,400.0,10,4,3,completed,",
-        "2,0.5,0.0,0.0,250.0,,250.0,,1,1,cancelled,",
-        "2,1.0,0.0,,,,500.0,,0,0,failed,cut",
+        "2,0.0,0.0,0.0,100.0,100.0,400.0,10,0,4,3,completed,",
+        "2,0.5,0.0,0.0,250.0,,250.0,,0,1,1,cancelled,",
+        "2,1.0,0.0,,,,500.0,,0,0,0,failed,cut",
     ]
 
 

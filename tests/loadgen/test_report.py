@@ -59,6 +59,13 @@ def test_warnings_name_what_makes_figures_doubtful():
     )
 
 
+def test_what_was_cached_is_said_and_warned_of_if_it_is_most():
+    half = make_figures(2.0, make_answer(cached_tokens=10), make_answer())
+    assert "20 in (10 each, 50% of them cached), 6 out" in "\n".join(report(half, PLAIN)) and warnings(half) == []
+    (line,) = warnings(make_figures(2.0, make_answer(cached_tokens=9)))
+    assert "another --seed makes other prompts" in line
+
+
 def test_a_sweep_has_a_line_for_each_rate():
     lines = sweep_report([make_figures(2.0), make_figures(math.inf, make_answer(status="failed", error="cut"))], PLAIN)
     assert lines[2].split() == ["2", "3", "0", "100", "100", "150", "200", "400", "400", "2.14", "6.43"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.private_folder import make_private_folder
+from app.runtime.private_folder import check_can_be_made, make_private_folder
 
 
 @pytest.fixture
@@ -36,3 +36,11 @@ def test_anything_else_in_its_place_is_an_error(kind: str, tmp_path: Path):
     for folder in (place, place / "below"):
         with pytest.raises(OSError):
             make_private_folder(folder)
+
+
+def test_whether_a_folder_can_be_made_is_checked_without_a_trace(tmp_path: Path):
+    check_can_be_made(tmp_path / "a" / "b")
+    assert [*tmp_path.iterdir()] == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        check_can_be_made(tmp_path / "file" / "below")

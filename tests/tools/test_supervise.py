@@ -153,7 +153,7 @@ def test_a_supervisor_that_is_killed_leaves_no_server():
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_make_serve_ends_with_its_server_after_ctrl_c(has_journal: bool, tmp_path: Path):
     """With a server that fails first, then tells which signals it gets."""
-    journal = str(tmp_path / "journal") if has_journal else ""
+    journal, port = (str(tmp_path / "journal"), "8123") if has_journal else ("", "")
     (tmp_path / "python").symlink_to(sys.executable)
     fake = tmp_path / "quire"
     fake.write_text(
@@ -162,7 +162,7 @@ def test_make_serve_ends_with_its_server_after_ctrl_c(has_journal: bool, tmp_pat
     )
     fake.chmod(0o755)
     process = subprocess.Popen(
-        ["make", "--old-file=setup", "serve", f"BIN={tmp_path}", f"JOURNAL={journal}"],
+        ["make", "--old-file=setup", "serve", f"BIN={tmp_path}", f"JOURNAL={journal}", f"PORT={port}"],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
         stdout=subprocess.PIPE,
@@ -173,7 +173,7 @@ def test_make_serve_ends_with_its_server_after_ctrl_c(has_journal: bool, tmp_pat
     with ending(process) as (told, said):
         assert "The server was ended by SIGKILL" in said.readline()
         lines = [*itertools.takewhile(lambda line: not line.strip().isdigit(), told)]
-        assert lines.count(f"serve --journal {journal}\n" if has_journal else "serve\n") == 2
+        assert lines.count(f"serve --journal {journal} --port {port}\n" if has_journal else "serve\n") == 2
         assert any("recorded" in line for line in lines) == has_journal
         pid = child_of(child_of(process.pid))  # of make, and of the supervisor
         os.killpg(process.pid, signal.SIGINT)

@@ -65,9 +65,9 @@ def read_position(text: str, stream: LiveStream) -> list[int]:
     """
     parts, num_choices = text.split("."), len(stream.transcripts)
     if len(parts) != num_choices or not all(map(_is_position, parts)):
+        numbers = "a number" if num_choices == 1 else f"{num_choices} numbers, one for each choice, joined by dots"
         raise InvalidValue(
-            f"after is {text[:100]!r}; send the `id` or `after` of the last event that you have: a number for each of "
-            f"the {num_choices} choices, joined by dots, or `end`.",
+            f"after is {text[:100]!r}; send the `id` or `after` of the last event that you have: {numbers}, or `end`.",
             param="after",
         )
     return check_positions([*map(int, parts)], stream)

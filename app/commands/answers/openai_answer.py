@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.client.opening import ServerRefused
+from app.commands.answers.server_connection import reason
 from app.commands.answers.server_errors import refusal
 from app.commands.answers.streamed_text import AnswerEnd, TextStream
 from app.contract.events import ChoiceEnd
@@ -32,7 +33,8 @@ def read_answer(response: http.client.HTTPResponse) -> TextStream:
         is_whole = response.getheader("content-type", "").startswith("application/json")
         yield from _pieces(response.read(), end) if is_whole else _streamed(response, end)
     except (OSError, http.client.HTTPException) as error:
-        raise ServerRefused(f"{_LOST} ({error})") from None
+        why = "" if isinstance(error, http.client.IncompleteRead) else f" ({reason(error)})"
+        raise ServerRefused(f"{_LOST}{why}") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ServerRefused(f"the server's answer is not that of an OpenAI-compatible API: {error!r:.200}") from None
     return end

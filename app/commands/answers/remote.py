@@ -10,9 +10,11 @@ import asyncio
 import http.client
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from app.client.client import connect
+from app.client.comeback import Backoff
 from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
 from app.commands.answers.server_connection import (
@@ -32,6 +34,7 @@ from app.config.nearest import nearest
 from app.contract.errors import CannotStart, ConfigurationError
 
 TIMEOUT_S = 600
+COMEBACK = Backoff(give_up_s=30.0)
 FIRST_TIMEOUT_S = 10
 _FORBIDDEN = 403
 _NO_ROUTE = (404, 405, 501)
@@ -189,6 +192,8 @@ def websocket_answer(
 ) -> TextStream:
     """Yield the same over quire.v1, with one connection per answer; `note` is called with a notice for the user.
 
+    After a lost connection, or a server with a journal that was killed, the answer goes on for those who wait.
+
     `runner` is the event loop to use. It runs only while a delta is requested: a terminal that is stopped (Ctrl-S)
     makes the server pause the stream, and disconnect after its stall timeout. Raises as `sse_answer`, and
 
@@ -199,7 +204,9 @@ def websocket_answer(
 
     async def deltas() -> AsyncGenerator[str, None]:
         sent = {**fields, **_continuing(messages)}
-        async with connect(str(url), key) as client, await client.chat(messages, **sent) as answer:
+        lost = partial(note, "the connection was lost; the answer goes on when the server is back")
+        opening = connect(str(url), key, reconnect=COMEBACK, on_lost=lost)
+        async with opening as client, await client.chat(messages, **sent) as answer:
             async for delta in answer:
                 yield delta
             end.choice = answer.ends.get(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 
 from app.config.base_url import BaseUrl
 from app.contract.errors import CannotStart, ConfigurationError
@@ -41,15 +42,25 @@ def authorization(key: str | None) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
+def reason(error: Exception) -> str:
+    """Return why a connection failed, in the system's words where it has any."""
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS; give its address with http://"
+    if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) or not error.errno or error.errno < 0:
+        return str(error) or type(error).__name__
+    return os.strerror(error.errno)
+
+
 def unreachable(url: BaseUrl, error: Exception, instead: str = "") -> CannotStart:
     """Return the error of a server that cannot be reached; `instead` is what else the user can do."""
-    return CannotStart(f"cannot reach {url} ({error}); start a server with `quire serve`{instead}", param="url")
+    return CannotStart(f"cannot reach {url} ({reason(error)}); start a server with `quire serve`{instead}", param="url")
 
 
 def gone(url: BaseUrl, error: Exception) -> CannotStart:
     """Return the error of a server that has answered in this chat, and cannot be reached any more."""
     return CannotStart(
-        f"cannot reach {url} any more ({error}); nothing is lost: ask again once the server runs, or /save FILE",
+        f"cannot reach {url} any more ({reason(error)}); nothing is lost: ask again once the server runs, or /save "
+        "FILE",
         param="url",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from app.commands.dialog.screens import Screen, print_error, print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures, ShownAnswer
 from app.commands.dialog.slash_commands import WORDS_THAT_QUIT, execute
 from app.config.unicode_text import as_unicode
-from app.contract.errors import QuireError, error_line
+from app.contract.errors import ContextLengthExceeded, QuireError, error_line
 from app.runtime.clock import Clock, monotonic
 
 
@@ -78,21 +79,30 @@ class Dialog:
             except QuireError as error:
                 if not self._is_interactive:
                     raise
-                print_error(error_line("quire", error.message))
+                print_error(error_line("quire", f"{error.message}{self._advice(error)}"))
             except KeyboardInterrupt:
                 self.say("stopped")
             if self.is_over:
                 return
 
+    def _advice(self, error: QuireError) -> str:
+        """Return what helps where the conversation is too long for the model; a server's error has the code in it."""
+        is_full = isinstance(error, ContextLengthExceeded) or ContextLengthExceeded.code in error.message
+        return "; /clear begins a new conversation" if is_full and self.conversation.turns else ""
+
     def greet(self, text: str) -> None:
         """Print which model answers, and how to use the dialog."""
         model = self.responder.model
         context = f", context {model.context:,} tokens" if model.context else ""
-        print_wrapped(f"{model.name}{context}\n{text}")
+        self.tell(f"{model.name}{context}\n{text}")
 
     def say(self, text: str) -> None:
         """Print a note to the user, in brackets, so that it cannot be taken for an answer."""
-        print_wrapped(f"({text})")
+        self.tell(f"({text})")
+
+    def tell(self, text: str) -> None:
+        """Print what is no answer; where nobody types, on standard error, so that a pipe has answers alone."""
+        print_wrapped(text, None if self._is_interactive else sys.stderr)
 
     def ask(self, question: str) -> None:
         """Ask a question, and add it and its answer to the conversation.

@@ -194,6 +194,7 @@ class _Markdown(Markdown):
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = parser.parse(text)
         _keep_line_ends(self.parsed)
+        _show_addresses_once(self.parsed)
 
 
 def _keep_line_ends(tokens: Iterable[Token]) -> None:
@@ -201,6 +202,16 @@ def _keep_line_ends(tokens: Iterable[Token]) -> None:
         if token.type == "softbreak":
             token.type = "hardbreak"
         _keep_line_ends(token.children or ())
+
+
+def _show_addresses_once(tokens: Iterable[Token]) -> None:
+    """Make text of a link whose text is its address."""
+    for token in tokens:
+        parts = token.children or []
+        for start, text, end in zip(parts, parts[1:], parts[2:], strict=False):
+            is_link = (start.type, text.type, end.type) == ("link_open", "text", "link_close")
+            if is_link and start.attrs["href"] in (text.content, f"mailto:{text.content}"):
+                start.type = end.type = "text"
 
 
 def _common(first: list[_Row], second: list[_Row]) -> int:

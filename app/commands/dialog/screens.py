@@ -98,9 +98,9 @@ def plain_screen(stream: TextIO | None = None) -> Screen:
     return WrappedScreen(stream, shutil.get_terminal_size().columns - 1) if stream.isatty() else RawScreen(stream)
 
 
-def print_wrapped(text: str) -> None:
-    """Print a text of Quire's own on standard output, with control characters of names in it written out."""
-    screen = plain_screen()
+def print_wrapped(text: str, stream: TextIO | None = None) -> None:
+    """Print a text of Quire's own on a stream (by default standard output), with control characters written out."""
+    screen = plain_screen(stream)
     screen.write(visible(text))
     screen.end()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.conversation_file import read_file, write_file
-from app.commands.dialog.screens import print_wrapped
 from app.commands.dialog.shown_answer import AnswerFigures
 from app.config.nearest import nearest
 from app.contract.errors import ConfigurationError
@@ -46,8 +47,12 @@ def execute(dialog: Dialog, line: str) -> None:
 def _help(dialog: Dialog, argument: str) -> None:
     heads = {f"{name} {command.argument}".rstrip(): command.summary for name, command in COMMANDS.items()}
     width = max(map(len, heads))
-    lines = [f"{head:<{width}}  {summary}" for head, summary in heads.items()]
-    print_wrapped("\n".join([*lines, "", *TYPING]))
+    room = max(shutil.get_terminal_size().columns - 1, width + LEAST_SUMMARY)
+    lines = [
+        textwrap.fill(summary, room, initial_indent=f"{head:<{width}}  ", subsequent_indent=" " * (width + 2))
+        for head, summary in heads.items()
+    ]
+    dialog.tell("\n".join([*lines, "", *TYPING]))
 
 
 def _system(dialog: Dialog, argument: str) -> None:
@@ -103,7 +108,7 @@ def _model(dialog: Dialog, argument: str) -> None:
     current = dialog.responder.model.name
     for name, context in dialog.responder.models():
         about = f", context {context:,} tokens" if context else ""
-        print_wrapped(f"{'*' if name == current else ' '} {name}{about}")
+        dialog.tell(f"{'*' if name == current else ' '} {name}{about}")
     dialog.say("/model NAME changes to another one")
 
 
@@ -113,9 +118,9 @@ def _stats(dialog: Dialog, argument: str) -> None:
     about = "about " if dialog.has_uncounted else ""
     lines = [
         f"model      {model.name}{context}",
-        f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens of answers so far",
+        f"turns      {len(dialog.conversation.turns) // 2}, {about}{dialog.num_tokens:,} tokens generated in this chat",
     ]
-    print_wrapped("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
+    dialog.tell("\n".join(lines + (_lines_of(dialog.last, model.context) if dialog.last else [])))
 
 
 def _lines_of(last: AnswerFigures, context: int | None) -> list[str]:
@@ -155,11 +160,13 @@ COMMANDS: Mapping[str, SlashCommand] = {
     "/load": SlashCommand("FILE", "Go on with a conversation that /save or the chat page has written.", _load),
     "/model": SlashCommand("[NAME]", "List the models, or change to one.", _model),
     "/stats": SlashCommand("", "Show tokens, speed and how much of the context is used.", _stats),
-    "/quit": SlashCommand("", "End the chat; in a terminal `quit` and `exit` alone on a line do, too.", _quit),
+    "/quit": SlashCommand("", "End the chat; in a terminal the word quit or exit alone does, too.", _quit),
 }
 ALIASES = {"/new": "/clear", "/exit": "/quit", "/?": "/help"}
 WORDS_THAT_QUIT = frozenset(("exit", "quit", ":q"))
 """Lines that end a chat in a terminal without a slash."""
+LEAST_SUMMARY = 20
+"""Columns that a summary of `/help` has in a narrow terminal, where the lines then wrap as others do."""
 TYPING = (
     'A line that ends with \\ goes on with the next one; """ begins and ends a text of several lines.',
     "In a terminal Ctrl-C stops an answer, which is kept, Ctrl-D ends the chat, arrow keys bring back earlier lines.",

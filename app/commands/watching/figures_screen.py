@@ -98,7 +98,7 @@ class FullScreen:
             f"steps, last minute; target {_ms(figures.step_target_ms)}",
         )
         yield "preemptions", f"{figures.preemptions:,}", f"{figures.swaps:,} swapped, {figures.faults:,} faults"
-        yield "brown-out", f"{figures.brownout}", "0 is none"
+        yield "brown-out", f"level {figures.brownout}", "of 3; 0 is none"
 
     def _bar(self, blocks: BlockFigures) -> Text:
         """Return the blocks by state as one bar; a state that has any is at least one character."""

@@ -20,7 +20,7 @@ from threading import Lock
 from app.contract.errors import CannotStart, ConfigurationError
 from app.engine.kv_disk.block_file import UNFINISHED, BlockDamaged, num_file_bytes, read_block, write_block
 from app.engine.schedule.kv.prefix_cache import HASH_BYTES, BlockContent
-from app.runtime.private_folder import make_private_folder
+from app.runtime.private_folder import check_can_be_made, make_private_folder
 
 _SALT = "salt"
 _SALT_BYTES = 16
@@ -55,16 +55,15 @@ class BlockFolder:
         self.num_bytes = 0
         self._salt_file = -1
         try:
-            make_private_folder(path)
+            if not os.path.lexists(path):
+                make_private_folder(path)
             _check(path)
             self._salt_file = self._locked_salt_file()
             self.salt = self._read_salt()
             self._read_names()
         except OSError as error:
             self.close()
-            raise CannotStart(
-                f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path."
-            ) from None
+            raise _unusable(path, error) from None
 
     def __len__(self) -> int:
         """Return how many blocks there are."""
@@ -195,6 +194,25 @@ def _parsed(name: str) -> tuple[bytes | None, str]:
     except ValueError:
         return None, suffix
     return block_hash if block_hash.hex() == stem and len(block_hash) == HASH_BYTES else None, suffix
+
+
+def check_folder(path: Path) -> None:
+    """Check that a server could use the folder, or make it; nothing is made.
+
+    Raises:
+        ConfigurationError, CannotStart: as `BlockFolder`.
+    """
+    try:
+        if os.path.lexists(path):
+            _check(path)
+        else:
+            check_can_be_made(path)
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def _unusable(path: Path, error: OSError) -> CannotStart:
+    return CannotStart(f"The KV cache on disk cannot use {path}: {error.strerror}. Give --kv-disk another path.")
 
 
 def _check(path: Path) -> None:

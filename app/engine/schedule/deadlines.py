@@ -87,10 +87,14 @@ def _error(entry: _Entry, now: float) -> QuireError:
     had, allowed = now - request.arrival_time, entry.time - request.arrival_time
     if entry.is_start:
         return QueueTimeout(
-            f"The request waited {had:.1f} s in the queue, and its limit is {allowed:.1f} s; try again later, or raise "
-            "the limit."
+            f"The request waited {_seconds(had)} in the queue, and its limit is {_seconds(allowed)}; try again later, "
+            "or raise the limit."
         )
     return DeadlineExceeded(
-        f"The answer was not complete after {had:.1f} s, and the limit of the request is {allowed:.1f} s; ask for "
-        "fewer tokens, or raise the limit."
+        f"The answer was not complete after {_seconds(had)}, and the limit of the request is {_seconds(allowed)}; ask "
+        "for fewer tokens, or raise the limit."
     )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.3g} ms"

@@ -55,16 +55,16 @@ class TextFrontend:
         )
         return cls(tokenizer, template, files.is_chat_only, answers)
 
-    def chat_prefix(self, prompt: str, *, max_tokens: int | None = None) -> list[int]:
-        """Return the token ids before those of a text prompt: none, except for a chat-only model.
+    def as_question(self, prompt: str, *, max_tokens: int | None = None) -> list[int] | None:
+        """Return the token ids of a text prompt as a user's message for a chat-only model; None for others.
 
-        For a chat-only model they are the prompt as a user message, and the text prompt begins the model's answer.
+        Such a model cannot continue a text, so it answers it.
 
         Raises:
             InvalidValue, ContextLengthExceeded: see ChatTemplate.render.
         """
         if self.chat_template is None or not self.is_chat_only:
-            return []
+            return None
         return self.chat_template.render([{"role": "user", "content": prompt}], max_tokens=max_tokens)
 
 

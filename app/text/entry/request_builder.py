@@ -92,11 +92,12 @@ class RequestBuilder:
         return EncodedPrompt(tokenizer.encode(prompt, add_special_tokens=adds_special_tokens, max_tokens=limit))
 
     def encode_for_completion(self, prompt: str | Sequence[int], *, adds_special_tokens: bool = True) -> EncodedPrompt:
-        """Encode a prompt that is to be completed, as `encode` does: see `TextFrontend.chat_prefix`."""
-        encoded = self.encode(prompt, adds_special_tokens=adds_special_tokens)
-        if not isinstance(prompt, str):
-            return encoded
-        return EncodedPrompt([*self.text.chat_prefix(prompt, max_tokens=self.model.max_model_len), *encoded.token_ids])
+        """Encode a prompt that is to be completed, as `encode` does: see `TextFrontend.as_question`."""
+        if isinstance(prompt, str):
+            question = self.text.as_question(prompt, max_tokens=self.model.max_model_len)
+            if question is not None:
+                return EncodedPrompt(question)
+        return self.encode(prompt, adds_special_tokens=adds_special_tokens)
 
     def admit(
         self,

@@ -22,7 +22,7 @@ async def context():
 async def test_a_text_is_tokenized(context, prompt):
     request = (await parse(raw({"prompt": prompt}), context, parse_completion)).request
     text = context.text  # of `guide`, which is a chat-only model
-    assert request.prompt_token_ids == (*text.chat_prefix("Once upon"), *text.tokenizer.encode("Once upon"))
+    assert request.prompt_token_ids == tuple(text.as_question("Once upon"))
     assert request.id.startswith("cmpl-") and len(request.id) == len("cmpl-") + 32
 
 

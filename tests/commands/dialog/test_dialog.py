@@ -7,7 +7,7 @@ import pytest
 from app.commands.dialog.conversation import Conversation
 from app.commands.dialog.dialog import Dialog
 from app.commands.dialog.screens import RawScreen
-from app.contract.errors import EngineFailed
+from app.contract.errors import ContextLengthExceeded, EngineFailed
 from app.contract.events import REPETITION
 from tests.commands.dialog.scripted_model import ScriptedModel, ended
 
@@ -72,6 +72,15 @@ def test_what_arrived_before_a_failure_is_kept_and_can_be_continued(capsys):
     assert roles(model.requests[2]) == [("user", "a"), ("assistant", "one two"), ("user", "b")]
     assert dialog.conversation.last_answer == "three"
     assert capsys.readouterr().out == "one \ntwo\nthree\n"
+
+
+def test_a_conversation_that_fills_the_context_is_told_what_helps(capsys):
+    full = ContextLengthExceeded("This model's maximum context length is 300 tokens.")
+    refused = EngineFailed("The prompt has 302 tokens. (context_length_exceeded)")
+    talk(ScriptedModel([full], ["Hello"], [full], [refused]), "A book", "Hi", "And?", "And?")
+    first, *later = capsys.readouterr().err.splitlines()
+    assert "/clear" not in first, "one question is too long, and a new conversation does not help"
+    assert len(later) == 2 and all(line.endswith("; /clear begins a new conversation") for line in later)
 
 
 def test_without_a_terminal_a_failed_answer_is_raised():

@@ -93,6 +93,20 @@ def test_text_without_markdown_stays_as_it_is(size):
         assert shown(text, size) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("See <http://localhost:8000>.", "See http://localhost:8000."),
+        ("See [http://x.org/](http://x.org/) now.", "See http://x.org/ now."),
+        ("Ask <me@x.org>.", "Ask me@x.org."),
+        ("[x.org](http://x.org/a)", "x.org (http://x.org/a)"),
+        ("[**bold**](http://x.org/)", "bold (http://x.org/)"),
+    ],
+)
+def test_the_address_of_a_link_is_shown_once(text, seen):
+    assert shown(text) == seen
+
+
 def test_code_is_coloured_with_the_lines_before_it():
     code = '```python\n"""doc\nif x\n"""\nif x:\n    pass\n```'
     lines = "".join(written(code, 1000)).split("\n")

@@ -13,15 +13,24 @@ from tests.house.source import ROOT
 
 def test_help_lists_every_command_and_how_to_type(capsys):
     talk(ScriptedModel(), "/help")
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert all(name in out and command.summary in out for name, command in COMMANDS.items())
     assert '"""' in out and "In a terminal Ctrl-C" in out
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_summaries_of_help_wrap_beside_the_names(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    talk(ScriptedModel(), "/help")
+    listed = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    starts = {re.match(r"(/\w+(?: \S+)?)? +", line).end() for line in listed}
+    assert starts == {len("/system [TEXT]  ")} and max(map(len, listed)) < columns and len(listed) > len(COMMANDS)
 
 
 def test_help_says_where_words_without_a_slash_end_the_chat(capsys):
     """In a pipe they are questions."""
     talk(ScriptedModel(), "/help", is_interactive=False)
-    assert "in a terminal `quit` and `exit` alone on a line do, too" in " ".join(capsys.readouterr().out.split())
+    assert "in a terminal the word quit or exit alone does, too" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,7 @@ def test_stats_has_tokens_speed_and_context(capsys):
     talk(ScriptedModel(["one", "two", ended("stop", None, 20, 5)]), "/stats", "a", "/stats")
     out = capsys.readouterr().out
     assert "model      scripted, context 100 tokens" in out
-    assert "turns      1, 5 tokens of answers so far" in out
+    assert "turns      1, 5 tokens generated in this chat" in out
     assert "last       5 tokens in " in out and "speed      the first after " in out and " a second" in out
     assert "context    25 tokens used of 100 (25%)" in out
 
@@ -130,7 +139,7 @@ def test_stats_of_another_conversation_have_nothing_of_the_one_before(capsys, tm
     file = tmp_path / "talk.md"
     talk(ScriptedModel(["one", ended("stop", None, 20, 5)]), "a", f"/save {file}", line.format(file), "/stats")
     out = capsys.readouterr().out
-    assert " 0 tokens of answers so far" in out and "last " not in out and "speed " not in out
+    assert " 0 tokens generated in this chat" in out and "last " not in out and "speed " not in out
 
 
 def test_stats_of_another_model_have_no_figures_of_the_one_before(capsys):
@@ -143,7 +152,7 @@ def test_stats_without_counts_of_the_server_say_so(capsys):
     talk(ScriptedModel(["one", "two"]), "a", "/stats")
     out = capsys.readouterr().out
     assert "last       about 2 tokens in " in out and ": the server counts no tokens\n" in out
-    assert "turns      1, about 2 tokens of answers so far" in out
+    assert "turns      1, about 2 tokens generated in this chat" in out
 
 
 def test_stats_of_a_stopped_answer_say_that_its_tokens_are_estimated(capsys):
@@ -154,7 +163,7 @@ def test_stats_of_a_stopped_answer_say_that_its_tokens_are_estimated(capsys):
 def test_a_question_that_failed_before_its_answer_changes_no_figures(capsys):
     talk(ScriptedModel(["one", ended("stop", None, 20, 5)], [EngineFailed("It broke.")]), "a", "b", "/stats")
     out = capsys.readouterr().out
-    assert "turns      1, 5 tokens of answers so far" in out and "last       5 tokens in " in out
+    assert "turns      1, 5 tokens generated in this chat" in out and "last       5 tokens in " in out
 
 
 def test_the_page_about_the_terminal_has_every_command_and_no_other():

@@ -43,7 +43,7 @@ def test_every_field_of_the_load_has_an_option():
         ("--rate 0", "--rate is 0; it must be above 0, or inf"),
         ("--rate nan", "--rate is nan"),
         ("--rate 2 --rate -1", "--rate is -1"),
-        ("--rate fast", "invalid float value"),
+        ("--rate fast", "--rate is 'fast'; it must be a number"),
         ("--num-requests 0", "--num-requests is 0; it must be at least 1"),
         ("--max-concurrency -2", "--max-concurrency is -2"),
         ("--input-len 0", "--input-len is 0"),

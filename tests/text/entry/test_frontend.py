@@ -75,10 +75,10 @@ def test_an_invalid_vocabulary_size_is_rejected(tmp_path, vocab_size):
     assert len(caught.value.message) < 300
 
 
-def test_a_chat_only_model_continues_a_text_as_its_own_answer():
+def test_a_chat_only_model_gets_a_text_as_a_question():
     text = TextFrontend.load(ModelConfig(), FolderText(resolve("guide")))
     assert text.is_chat_only
-    assert text.chat_prefix("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
+    assert text.as_question("Quire is") == text.chat_template.render([{"role": "user", "content": "Quire is"}])
 
 
 @pytest.mark.parametrize("missing", ["the flag", "the file", "the template"])
@@ -90,7 +90,7 @@ def test_any_other_model_gets_a_raw_text_unchanged(tmp_path, missing):
         (tmp_path / "generation_config.json").unlink()
     else:
         (tmp_path / "tokenizer_config.json").unlink()
-    assert TextFrontend.load(ModelConfig(), FolderText(tmp_path)).chat_prefix("Quire is") == []
+    assert TextFrontend.load(ModelConfig(), FolderText(tmp_path)).as_question("Quire is") is None
 
 
 @given(st.text(max_size=40))

@@ -56,7 +56,7 @@ def test_terms_say_when_a_request_ends_and_whose_it_is():
 def test_a_prompt_is_a_text_or_its_ids():
     ids = TEXT.tokenizer.encode("Hi")
     assert BUILDER.encode("Hi") == BUILDER.encode(ids) == EncodedPrompt(ids)
-    assert BUILDER.encode_for_completion("Hi").token_ids == [*TEXT.chat_prefix("Hi"), *ids]
+    assert BUILDER.encode_for_completion("Hi").token_ids == TEXT.as_question("Hi")
     assert BUILDER.encode_for_completion(ids).token_ids == ids
     with pytest.raises(ContextLengthExceeded, match="characters, more than fit"):
         BUILDER.encode("a" * (MODEL_INFO.max_model_len * TEXT.tokenizer.max_token_chars + 1))
