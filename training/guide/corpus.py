@@ -7,7 +7,7 @@ A corpus file is a list of topics:
     ! social           a mark: `social` topics have no keywords
     ! denies NAME      a mark: a sentence of the answer denies something about this name (product_names.py)
     - wording          one question that this topic answers
-    * wording          one that README or the page itself asks: the answer must be sure, so it is never held out
+    * wording          one that README, the page or every beginner asks: it must be right, so it is never held out
     ? wording          one that somebody asked who did not know the others: these are like what the model will be asked
     >>                 the answer is everything from here to the next topic
 
@@ -51,7 +51,7 @@ class Topic:
     answer: str
     wordings: tuple[str, ...]
     keywords: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()  # the wordings that README or the page asks
+    shown: tuple[str, ...] = ()  # the wordings that README, the page or every beginner asks
     asked: tuple[str, ...] = ()  # those that somebody asked who did not know the others
     is_social: bool = False
     denies: frozenset[str] = frozenset()

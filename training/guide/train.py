@@ -50,7 +50,7 @@ class Recipe:
     level: float = 6.0  # of the scores of a question, as the logarithm of the sum of their exponentials
     leveling: float = 0.02  # weight of this loss
     unsure_below: float = 3.75  # score of the likeliest topic; a quarter of the held-out questions is below
-    rejection_bonus: float = 1.75  # added to the score of `unknown`; chosen on the held-out questions and the exam
+    rejection_bonus: float = 1.5  # added to the score of `unknown`; chosen on the held-out questions and the exam
 
 
 def train_reciter(corpus: Corpus, tokenizer: GuideTokenizer, recipe: Recipe, report: Report) -> GuideModel:
