@@ -30,7 +30,7 @@ FLOORS = {
     "__init__": Floor(("llm", "llm_outputs", "contract")),
     "__main__": Floor(("cli",)),
     "cli": Floor(("commands", *FLOOR_0), (*HEAVY, *WEB)),
-    "commands": Floor(("loadgen", "server", "llm", "client", "api", "streaming", "engine", *ENGINE_PARTS)),
+    "commands": Floor(("loadgen", "server", "llm", "client", "api", "streaming", "journal", "engine", *ENGINE_PARTS)),
     "loadgen": Floor(("streaming", *FLOOR_0), HEAVY),
     "server": Floor(("api", "streaming", "engine", "journal", *ENGINE_PARTS), HEAVY),
     "llm_outputs": Floor(FLOOR_0, ("asyncio", *WEB)),

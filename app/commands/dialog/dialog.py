@@ -86,7 +86,7 @@ class Dialog:
                 return
 
     def _advice(self, error: QuireError) -> str:
-        """Return what helps where the conversation is too long for the model; a server's error has the code in it."""
+        """Return the advice for a conversation that is too long for its model, also from a server's message."""
         is_full = isinstance(error, ContextLengthExceeded) or ContextLengthExceeded.code in error.message
         return "; /clear begins a new conversation" if is_full and self.conversation.turns else ""
 
