@@ -309,8 +309,10 @@ class Journaling:
     def _degrade(self, why: str, failed: JournalWork) -> None:
         """Let streams go on in memory alone: they take what was not committed, and then what came behind it."""
         self.is_degraded = True
+        is_new = not self._counts.state
         self._counts.state = 1
-        _log.error("The journal cannot be written (%s): new tokens are lost if this process ends, until it can.", why)
+        if is_new:  # further attempts fail as the first one
+            _log.error("The journal cannot be written (%s): new tokens are lost if this process ends, until it can.", why)
         later, self._work = self._work, JournalWork()
         self._tell_all(failed)
         self._tell_all(later)

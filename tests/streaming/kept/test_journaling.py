@@ -154,6 +154,7 @@ async def test_a_full_disk_degrades_and_recovers(
         await until(lambda: later.num_tokens == 1)
         assert not journal.is_durable(kept)
         assert journal.counts.state == 1
+        await until(lambda: journal.counts.num_errors >= 6)  # of several attempts, of which the log has one line
         disk.is_full = False
         await until(lambda: not journal.is_degraded and journal.counts.state == 0)
         engine.put("r", delta("r", 3, "c"))
