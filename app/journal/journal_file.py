@@ -14,6 +14,7 @@ from app.runtime.private_folder import check_can_be_made, make_private_folder
 
 APPLICATION_ID = int.from_bytes(b"Quir", "big")
 VERSION = 5  # with checksums that cover the numbers of rows, which older versions would take for damage
+_HEADER, _ID_AT = b"SQLite format 3\0", 68  # of SQLite's files, and where they have the id of their program
 _WAL = "-wal"
 _SIDE_FILES = (_WAL, "-shm", "-journal")
 
@@ -84,6 +85,7 @@ def connect(path: Path) -> sqlite3.Connection:
         sqlite3.DatabaseError: it is damaged.
     """
     # Absolute: some relative names, such as `:memory:`, mean something else to SQLite.
+    _check_kind(path)
     connection = sqlite3.connect(path.absolute(), timeout=0, isolation_level=None, check_same_thread=False)
     try:
         # Exclusive before WAL: so no file of shared memory is made, and the lock is held from the first transaction on.
@@ -102,7 +104,7 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         if primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise JournalLocked(
-                f"The journal {path} is in use by another process. Give --journal another path."
+                f"The journal {path} is in use by another process. Stop that one, or give --journal another path."
             ) from None
         raise
     except BaseException:
@@ -161,6 +163,15 @@ def _check(file: Path) -> None:
             f"The journal {file} belongs to another user, or others may read it. Own it, and allow it to yourself "
             "alone (chmod 600)."
         )
+
+
+def _check_kind(path: Path) -> None:
+    """Check that the file has the beginning of a database, or of a damaged journal: any other stays where it is."""
+    with path.open("rb") as file:
+        begin = file.read(_ID_AT + 4)
+    is_journal = begin[_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+    if begin.strip(b"\0") and not begin.startswith(_HEADER) and not is_journal:
+        raise ConfigurationError(f"{path} is a file of another program. Give --journal another path.")
 
 
 def _check_owner(path: Path, connection: sqlite3.Connection) -> None:

@@ -210,8 +210,9 @@ def test_a_journal_in_use_or_damaged_is_told_and_stays(tmp_path: Path):
     assert "in use by another process" in kept(journal=str(path))["journal"].text
     store.close()
     assert kept(journal=str(path))["journal"].mark is Mark.OK
-    path.write_bytes(b"no database" * 100)
-    assert "is damaged" in kept(journal=str(path))["journal"].text and path.read_bytes().startswith(b"no database")
+    damaged = path.read_bytes()[:100] + b"damage" * 1000
+    path.write_bytes(damaged)
+    assert "is damaged" in kept(journal=str(path))["journal"].text and path.read_bytes() == damaged
 
 
 def test_a_folder_in_use_is_told_and_nothing_is_kept_open(tmp_path: Path):

@@ -18,6 +18,8 @@ from tests.journal.test_store import head, stored, told
 
 EXPECTED = {1: (head(1), told("a"), 0)}
 
+DAMAGED = b"SQLite format 3\0" + b"damage" * 1000
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -93,7 +95,17 @@ def test_no_name_means_anything_but_a_file(name: str, tmp_path: Path, monkeypatc
 
 def test_a_damaged_journal_that_cannot_be_moved_aside_is_said(tmp_path: Path):
     path = written(tmp_path / ("j" * 240))  # beside it there is place for a log, and not for a longer name
-    path.write_bytes(b"damage" * 1000)
+    path.write_bytes(DAMAGED)
     with pytest.raises(CannotStart, match="is damaged and cannot be moved aside: File name too long"):
         JournalStore(path)
-    assert path.read_bytes() == b"damage" * 1000
+    assert path.read_bytes() == DAMAGED
+
+
+@pytest.mark.parametrize("content", [b"-----BEGIN OPENSSH PRIVATE KEY-----", b"#", b"x" * 5000])
+def test_a_private_file_of_another_program_stays_where_it_is(content: bytes, tmp_path: Path):
+    path = tmp_path / "id_ed25519"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match=r"is a file of another program\. Give --journal another path"):
+        JournalStore(path)
+    assert path.read_bytes() == content and [*tmp_path.iterdir()] == [path]

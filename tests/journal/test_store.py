@@ -396,15 +396,3 @@ def test_what_was_written_together_comes_before_what_was_told_later(path: Path):
     store.close()
     found = stored(path)[1][1]
     assert (found.columns, found.deltas) == ([columns], told("a").deltas)
-
-
-def test_the_file_becomes_smaller_when_answers_are_forgotten(path: Path):
-    store = JournalStore(path)
-    store.commit(Changes(begun={no: head(no) for no in range(1, 9)}))
-    store.commit(Changes(written={no: told("a" * 50_000) for no in range(1, 9)}))
-    store.truncate()
-    full = store.num_bytes
-    store.commit(Changes(forgotten=set(range(1, 9))))
-    store.truncate()
-    assert store.num_bytes < full / 4
-    store.close()

@@ -178,7 +178,9 @@ class AnswerJournal:
                 unfinished.append((stream, stored.attempts))
         if num_dropped := self.journaling.counts.restored["dropped"]:
             answers = "1 answer" if num_dropped == 1 else f"{num_dropped} answers"
-            _log.warning("%s of earlier processes cannot be kept: of another model, context or key, or no room", answers)
+            _log.warning(
+                "%s of earlier processes cannot be kept: of another model, context or key, or no room", answers
+            )
         self._stored = []
         self.journaling.are_taken.set()
         self._are_restored.set()

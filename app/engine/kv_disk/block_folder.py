@@ -216,7 +216,7 @@ def _locked(path: Path, flags: int) -> int:
     except BlockingIOError:
         os.close(file)
         raise FolderLocked(
-            f"The KV cache on disk {path} is in use by another process. Give --kv-disk another path."
+            f"The KV cache on disk {path} is in use by another process. Stop that one, or give --kv-disk another path."
         ) from None
     return file
 

@@ -312,7 +312,9 @@ class Journaling:
         is_new = not self._counts.state
         self._counts.state = 1
         if is_new:  # further attempts fail as the first one
-            _log.error("The journal cannot be written (%s): new tokens are lost if this process ends, until it can.", why)
+            _log.error(
+                "The journal cannot be written (%s): new tokens are lost if this process ends, until it can.", why
+            )
         later, self._work = self._work, JournalWork()
         self._tell_all(failed)
         self._tell_all(later)
