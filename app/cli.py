@@ -92,9 +92,8 @@ def _dispatch(arguments: list[str]) -> int:
     for number, argument in enumerate(arguments, 1):
         as_unicode(argument, f"argument {number}")
     name = arguments[0] if arguments else "--help"
-    if name == "help" and (of := " ".join(arguments[1:3])) in COMMANDS:
-        command_parser(of)[0].print_help()
-        return 0
+    if name == "help" and len(arguments) > 1:
+        return _dispatch([*arguments[1:], "--help"])
     if name in ("--help", "-h", "help"):
         print(usage())
         return 0

@@ -232,8 +232,11 @@ class LLM:
         encoded = [builder.encode(as_text_or_ids(each)) for each in batch]
         requests = [builder.pooled(self._new_id(), each, how, terms) for each in encoded]
         found: dict[str, EngineEvent] = {}
-        with tqdm(total=len(requests), desc="embedding", unit="prompt", disable=not use_tqdm) as bar:
-            for events in self._events_of(requests):
+        with (
+            tqdm(total=len(requests), desc="embedding", unit="prompt", disable=not use_tqdm) as bar,
+            closing(self._events_of(requests)) as turns,
+        ):
+            for events in turns:
                 found |= {event.request_id: event for event in events}
                 bar.update(len(events))
         results = []

@@ -38,6 +38,11 @@ def test_help_of_a_command_is_that_of_its_option(capsys, command):
     assert run(capsys, "help", *command.split()) == run(capsys, *command.split(), "--help")
 
 
+def test_help_of_an_unknown_command_names_the_nearest(capsys):
+    code, _, err = run(capsys, "help", "srve")
+    assert code == 2 and "unknown command 'srve'; did you mean 'serve'" in err
+
+
 @pytest.mark.parametrize("arguments", [("generate",), ("generate", "-")])
 def test_a_prompt_in_a_pipe_has_no_line_end(capsys, monkeypatch, arguments):
     """As `echo` adds it; otherwise the answer would be another one."""

@@ -130,9 +130,12 @@ def _throughput(args: argparse.Namespace, config: Config) -> int:
 
 def _check_file(file: Path) -> None:
     """Check before the measurement that its results can be written."""
+    was_there = file.exists()
     try:
         with file.open("a"):
             pass
+        if not was_there:
+            file.unlink()
     except OSError as error:
         raise ConfigurationError(f"--output {file} cannot be written to: {error.strerror}") from None
 

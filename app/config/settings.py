@@ -357,9 +357,13 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], file:
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     """Return a line for each variable whose name is nearly that of a setting, and which therefore does nothing."""
-    known = {item.variable for item in settings()}
-    unknown = [name for name in sorted(environ) if name.startswith(VARIABLE_PREFIX) and name not in known]
-    return [f"the variable {name} has no effect{advice}" for name in unknown if (advice := nearest(name, known))]
+    known = {item.variable.removeprefix(VARIABLE_PREFIX) for item in settings()}
+    given = [name.removeprefix(VARIABLE_PREFIX) for name in sorted(environ) if name.startswith(VARIABLE_PREFIX)]
+    return [
+        f"the variable {VARIABLE_PREFIX}{name} has no effect{advice} behind {VARIABLE_PREFIX}"
+        for name in given
+        if name not in known and (advice := nearest(name, known))
+    ]
 
 
 def tenants(server: ServerConfig) -> tuple[str | None, ...]:

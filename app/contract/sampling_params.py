@@ -263,7 +263,8 @@ def _check_int(name: str, value: int | None, bounds: Bounds) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not bounds.low <= value <= bounds.high:
-        span = f"of at least {bounds.low}" if bounds.high == MAX_LENGTH else f"between {bounds.low} and {bounds.high}"
+        is_open = bounds.high == MAX_LENGTH and not (isinstance(value, int) and value > MAX_LENGTH)
+        span = f"of at least {bounds.low}" if is_open else f"between {bounds.low} and {bounds.high}"
         raise InvalidValue(f"{name} is {value!r}; it must be an integer {span}.", param=name)
 
 

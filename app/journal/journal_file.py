@@ -54,8 +54,6 @@ def check(path: Path) -> None:
         if os.path.lexists(path):
             _check(path)
             _check_side_files(path)
-        elif not os.path.lexists(path.parent):
-            check_can_be_made(path.parent)
         else:
             check_can_be_made(path)
     except OSError as error:
@@ -167,8 +165,11 @@ def _check(file: Path) -> None:
 
 def _check_kind(path: Path) -> None:
     """Check that the file has the beginning of a database, or of a damaged journal: any other stays where it is."""
-    with path.open("rb") as file:
-        begin = file.read(_ID_AT + 4)
+    try:
+        with path.open("rb") as file:
+            begin = file.read(_ID_AT + 4)
+    except OSError:  # SQLite says why
+        return
     is_journal = begin[_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
     if begin.strip(b"\0") and not begin.startswith(_HEADER) and not is_journal:
         raise ConfigurationError(f"{path} is a file of another program. Give --journal another path.")

@@ -76,7 +76,8 @@ def prompt_length(found: Figures) -> str:
 def _tokens(found: Figures) -> str:
     each = max(found.completed, 1)
     source = "counted by the server" if found.has_usage else "chunks"
-    cached = f", {found.cached_tokens / found.prompt_tokens:.0%} of them cached" if found.cached_tokens else ""
+    share = found.cached_tokens / max(found.prompt_tokens, 1)
+    cached = f", {share:.0%} of them cached" if found.cached_tokens else ""
     counts = f"{found.prompt_tokens:,} in ({found.prompt_tokens / each:,.0f} each{cached}), " if found.has_usage else ""
     counts += f"{found.output_tokens:,} out ({found.output_tokens / each:,.0f} each), {source}"
     return counts + (f"; {found.cancelled_tokens:,} of cancelled answers" if found.cancelled else "")

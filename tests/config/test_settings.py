@@ -222,5 +222,6 @@ def test_errors_do_not_show_keys(value):
 
 
 def test_variables_that_are_nearly_those_of_settings_are_told():
-    told = misspelt_variables({"QUIRE_MAX_NUM_SEQ": "4", "QUIRE_EXAMPLES": "all", "QUIRE_PORT": "1", "MAX_QUEUE": "2"})
-    assert told == ["the variable QUIRE_MAX_NUM_SEQ has no effect; did you mean 'QUIRE_MAX_NUM_SEQS'"]
+    given = {"QUIRE_MAX_NUM_SEQ": "4", "QUIRE_EXAMPLES": "all", "QUIRE_PORT": "1", "QUIRE_HOME": "/", "MAX_QUEUE": "2"}
+    told = misspelt_variables(given)
+    assert told == ["the variable QUIRE_MAX_NUM_SEQ has no effect; did you mean 'MAX_NUM_SEQS' behind QUIRE_"]

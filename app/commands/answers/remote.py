@@ -20,6 +20,7 @@ from app.commands.answers.answer_limits import CHAT_LIMITS
 from app.commands.answers.openai_answer import count_of, count_usage, read_answer
 from app.commands.answers.server_connection import (
     NO_KEY,
+    NO_ROUTE,
     authorization,
     connection_to,
     gone,
@@ -38,7 +39,6 @@ TIMEOUT_S = 600
 COMEBACK = Backoff(give_up_s=30.0)
 FIRST_TIMEOUT_S = 10
 _FORBIDDEN = 403
-_NO_ROUTE = (404, 405, 501)
 _MAX_BYTES = 65536  # of an error
 Unreached = Callable[[BaseUrl, Exception], CannotStart]
 """Makes the error of a server that cannot be reached."""
@@ -140,7 +140,7 @@ def listed_models(url: BaseUrl, key: str | None, unreached: Unreached = gone) ->
     try:
         listed = [each for each in json.loads(body)["data"] or () if isinstance(each, dict) and each.get("id")]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Listing(can_list=response.status >= 500, has_route=response.status not in _NO_ROUTE)
+        return Listing(can_list=response.status >= 500, has_route=response.status not in NO_ROUTE)
     models = [ModelChoice(str(each["id"]), count_of(each.get("max_model_len"))) for each in listed]
     return Listing(models, is_quire=any(each.get("owned_by") == "quire" for each in listed))
 
@@ -152,7 +152,7 @@ def _can_answer(url: BaseUrl, key: str | None) -> bool:
     try:
         connection.request("POST", f"{url.path}/v1/chat/completions", "{}", headers)
         response = connection.getresponse()
-        is_there = response.status not in _NO_ROUTE or b"model" in response.read(_MAX_BYTES)  # it misses one
+        is_there = response.status not in NO_ROUTE or b"model" in response.read(_MAX_BYTES)  # it misses one
     except (OSError, http.client.HTTPException):
         return True  # the first question tells more
     finally:

@@ -11,6 +11,8 @@ from app.contract.errors import CannotStart, ConfigurationError
 
 KEY_VARIABLES = ("QUIRE_API_KEY", "OPENAI_API_KEY")
 """The environment variables that a key is read from, the first one that is set."""
+NO_ROUTE = (404, 405, 501)
+"""The statuses of an answer where a server has no such route."""
 NO_KEY = 401
 """The status of an answer to a request whose key is missing or wrong."""
 

@@ -8,13 +8,19 @@ import socket
 
 import msgspec
 
-from app.commands.answers.server_connection import NO_KEY, authorization, connection_to, key_refused, unreachable
+from app.commands.answers.server_connection import (
+    NO_KEY,
+    NO_ROUTE,
+    authorization,
+    connection_to,
+    key_refused,
+    unreachable,
+)
 from app.commands.answers.server_errors import refusal
 from app.config.base_url import BaseUrl
 from app.contract.engine_figures import EngineFigures
 from app.contract.errors import CannotStart, ConfigurationError
 
-_NO_ROUTE = (404, 405, 501)
 _DATA = b"data: "
 _MAX_LINE = 64 * 2**10
 _MAX_SILENCE_S = 30.0  # the server sends a comment every 15 s
@@ -62,7 +68,7 @@ class FiguresStream:
         response = self._connection.getresponse()
         if response.status == NO_KEY:
             raise key_refused(self._url, self._key)
-        if response.status in _NO_ROUTE:
+        if response.status in NO_ROUTE:
             raise ConfigurationError(f"{self._url} is no Quire server: it has no /v1/engine/events", param="url")
         if response.status != 200:
             raise refusal(response.status, response.read(), response.getheader("location"))

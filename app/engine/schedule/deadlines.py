@@ -97,4 +97,4 @@ def _error(entry: _Entry, now: float) -> QuireError:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+    return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.0f} ms"
