@@ -53,4 +53,4 @@ def _read_prompt(*, is_raw: bool) -> str:
     """Read the prompt; a question does not end with the line end that `echo` adds."""
     keep_invalid_bytes()
     prompt = as_unicode(sys.stdin.read(), "the prompt")
-    return prompt if is_raw else prompt.removesuffix("\n")
+    return prompt if is_raw else prompt.rstrip("\r\n")

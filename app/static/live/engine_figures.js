@@ -5,11 +5,11 @@ import { formatDuration, formatRate } from "../tree/figures.js";
 
 /** @param {{figures: import("../engine/live_types.js").Figures, saving: import("../engine/picture.js").Picture["saving"]}} props */
 export function EngineFigures({ figures, saving }) {
-  const { tokens_per_s, first_token_ms, between_tokens_ms, hit_rate } = figures;
+  const { tokens_per_s, first_token_ms, between_tokens_ms, hit_rate, running } = figures;
   return html`
     <dl class="live-figures">
       <${Figure} name="tokens/s" value=${tokens_per_s ? formatRate(tokens_per_s) : "0"}
-        note="over 5 s"
+        note=${`over 5 s, ${running} at once`}
         title="Tokens that the server has generated a second, for all requests, over the last five seconds." />
       <${Figure} name="first token" ...${timeOf(first_token_ms, "of ended answers")}
         title="Time to first token (TTFT) in the server, of the answers that ended in the last minute: half of them began sooner than this." />
@@ -17,7 +17,7 @@ export function EngineFigures({ figures, saving }) {
         title="Inter-token latency (ITL) in the last minute: half of the tokens came sooner than this after the one before." />
       <${Figure} name="cache hits" value=${hit_rate === null ? "–" : `${Math.round(100 * hit_rate)} %`} note="of prompt tokens"
         title="Prompt tokens of the last minute that were in the prefix cache already, and not computed again." />
-      <${Figure} name="your blocks" value=${saving?.held.toLocaleString("en") ?? "–"}
+      <${Figure} name="blocks held" value=${saving?.held.toLocaleString("en") ?? "–"}
         note=${saving ? `in one piece ${saving.reserved.toLocaleString("en")}` : ""}
         title=${saving ? savingOf(saving) : "Blocks of the KV cache that your requests hold while they run."} />
       <${Figure} name="empty slots" value=${saving?.empty.toLocaleString("en") ?? "–"}

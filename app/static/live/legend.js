@@ -11,7 +11,7 @@ const SIDE_PX = 14;
 const SIGNS = [
   { name: "copied", meaning: "a moment ago" },
   { name: "read", meaning: "a chunk of a prompt" },
-  { name: "draft", meaning: "token accepted" },
+  { name: "guess", meaning: "draft token accepted" },
 ];
 
 /** @param {{blockSize: number, counts: Record<string, number>, hasOthers: boolean, looks: import("./looks.js").Looks}} props */
