@@ -306,7 +306,8 @@ class ChatClient:
                     except ServerRefused as refused:
                         comeback, then = comeback_after_status(refused.http_status), str(refused)
                     except ConnectionLost as again:
-                        comeback, then = comeback_after(again.close_code), str(again)
+                        comeback = comeback_after(again.close_code)
+                        then = f"The next one was closed: {again.reason or again.close_code}."
                     except OSError:
                         comeback = Comeback.SOON
         self.loss = ConnectionLost(lost.close_code, lost.reason, then)

@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from app.client.client import connect
@@ -205,13 +204,20 @@ def websocket_answer(
 
     async def deltas() -> AsyncGenerator[str, None]:
         sent = {**fields, **_continuing(messages)}
-        lost = partial(note, "the connection was lost; the answer goes on when the server is back")
-        opening = connect(str(url), key, reconnect=COMEBACK, on_lost=lost)
+        num_lost = 0
+
+        def count() -> None:
+            nonlocal num_lost
+            num_lost += 1
+
+        opening = connect(str(url), key, reconnect=COMEBACK, on_lost=count)
         async with opening as client, await client.chat(messages, **sent) as answer:
             async for delta in answer:
                 yield delta
             end.choice = answer.ends.get(0)
             count_usage(end, answer.usage)
+            if num_lost:  # not before: the screen draws the open line of the answer again
+                note("the connection was lost meanwhile, and the answer went on")
             if client.is_draining:
                 note("the server is shutting down and accepts no new questions")
 

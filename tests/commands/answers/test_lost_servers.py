@@ -42,7 +42,7 @@ def test_an_answer_goes_on_after_kill_9_of_a_server_with_a_journal(tmp_path: Pat
         port = killed(first)
         with serving(*options, "--port", str(port)):
             assert begun + "".join(answer) == whole
-    assert notes == ["the connection was lost; the answer goes on when the server is back"]
+    assert notes == ["the connection was lost meanwhile, and the answer went on"]
 
 
 def test_a_server_without_one_says_that_the_rest_is_lost():
