@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Show figures until the user quits with `q` or Ctrl-C; without a terminal, one line for each until Ctrl-C."""
     if None not in (args.server, args.url):
         raise ConfigurationError("the server is given twice, by URL and by --url; leave one out")
-    url = read_base_url(args.server or args.url or _URL, "--url" if args.url else "URL")
+    given = args.url if args.server is None else args.server
+    url = read_base_url(_URL if given is None else given, "URL" if args.url is None else "--url")
     if not MIN_INTERVAL_S <= args.interval <= MAX_INTERVAL_S:
         raise ConfigurationError(
             f"--interval is {args.interval:g}; it must be a number of seconds from {MIN_INTERVAL_S:g} to "

@@ -169,7 +169,8 @@ class AnswerReader:
             answer.prompt_tokens = usage.get("prompt_tokens", answer.prompt_tokens)
             answer.output_tokens = usage.get("completion_tokens", answer.output_tokens)
             if isinstance(details := usage.get("prompt_tokens_details"), dict):
-                answer.cached_tokens = details.get("cached_tokens") or 0
+                cached = details.get("cached_tokens")
+                answer.cached_tokens = cached if isinstance(cached, int) else 0
         choices = chunk.get("choices") or ()
         has_ended = any(choice.get("finish_reason") for choice in choices)
         has_text = any(map(_has_text, choices))

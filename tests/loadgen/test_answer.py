@@ -96,7 +96,13 @@ def test_with_continuous_usage_the_last_counts_are_used():
 
 
 @pytest.mark.parametrize(
-    ("details", "cached"), [({"prompt_tokens_details": {"cached_tokens": 4}}, 4), ({"prompt_tokens_details": None}, 0)]
+    ("details", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 4}}, 4),
+        ({"prompt_tokens_details": None}, 0),
+        ({"prompt_tokens_details": ["?"]}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": "4"}}, 0),
+    ],
 )
 def test_what_the_server_had_in_its_prefix_cache_is_counted(details, cached):
     counts = event(usage={"prompt_tokens": 5, "completion_tokens": 1, **details})
