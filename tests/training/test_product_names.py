@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.house.source import ROOT
 from training.guide.corpus import Corpus, Topic, load_corpus
 from training.guide.product_names import MAX_WAITING, problems_of_names, product_names
 
@@ -60,3 +61,13 @@ def test_few_names_may_wait(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
     lists = {"excluded_names": [], "waiting_names": [f"{name}: it is new" for name in names]}
     monkeypatch.setattr("training.guide.product_names.read_words", lambda name, separator: lists[name])
     assert f"{len(names)} names wait for the next training; at most {MAX_WAITING} may." in problems_of_names(corpus)
+
+
+def test_guide_names_the_figures_and_signs_that_the_live_view_shows():
+    """Who renames one there changes the answer, too."""
+    live, answers = ROOT / "app" / "static" / "live", load_corpus().answers
+    told = answers["live-figures"] + answers["live-view"]
+    figures = re.findall(r'<\$\{Figure\} name="([^"]+)"', (live / "engine_figures.js").read_text())
+    signs = re.findall(r'name: "(\w+)", meaning', (live / "legend.js").read_text())
+    assert len(figures) == 6 and signs
+    assert [name for name in [*figures, *signs] if name not in told] == []
