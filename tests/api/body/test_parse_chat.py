@@ -242,8 +242,8 @@ async def test_top_logprobs_0_is_accepted_without_logprobs(context, fields):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"max_completion_tokens": 0}, "max_completion_tokens is 0; it must be an integer between 1 and"),
-        ({"max_tokens": 0}, "max_tokens is 0; it must be an integer between 1 and"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens is 0; it must be an integer of at least 1"),
+        ({"max_tokens": 0}, "max_tokens is 0; it must be an integer of at least 1"),
         ({"max_tokens": 4, "max_completion_tokens": 5}, "max_tokens and max_completion_tokens differ"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs is 21; it must be an integer between 0 and 20"),
         ({"seed": 2**64}, "seed has more than 64 bits; it must be an integer of at most 64 bits."),

@@ -8,6 +8,7 @@ from app.api.body.parse_completion import DEFAULT_MAX_TOKENS, parse_completion
 from app.contract.brownout_effects import MAX_LEVEL
 from app.contract.errors import ContextLengthExceeded
 from app.contract.sampling_defaults import SamplingDefaults
+from app.text.entry.frontend import TextFrontend
 from app.text.tokens.tokenizer import Tokenizer
 from tests.api.serving import make_app, parse, raw
 from tests.fakes import MODEL_INFO, FakeEngine
@@ -94,6 +95,7 @@ async def test_a_text_that_cannot_fit_is_rejected_before_encoding(context, monke
         return [5]
 
     monkeypatch.setattr(Tokenizer, "encode", encode)
+    monkeypatch.setattr(TextFrontend, "as_question", lambda *_, **__: None)  # `guide` would answer it
     await parse(raw({"prompt": "x" * longest}), context, parse_completion)
     assert max(encoded) >= longest
     encoded.clear()

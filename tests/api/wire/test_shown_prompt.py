@@ -17,6 +17,7 @@ from app.config.settings import make_config
 from app.contract.errors import UnsupportedParameter
 from app.contract.packed_logprobs import Logprobs, TokenLogprobs, row_bytes
 from app.observe.log import ACCESS_LOGGER, JsonFormatter
+from app.text.entry.frontend import TextFrontend
 from tests.api.body.test_rejections import check_error
 from tests.api.serving import client_of, connected, load_text, make_app, parse, raw, serving, until
 from tests.fake_port import MODEL_INFO, scores_of
@@ -137,9 +138,10 @@ async def test_an_echo_is_in_front_of_each_choice_streamed_as_whole(max_tokens, 
     assert streamed == {one["index"]: (one["text"], one["logprobs"] or {}, "length") for one in whole["choices"]}
 
 
-async def test_the_echo_of_a_text_is_that_text_and_offsets_count_it():
+async def test_the_echo_of_a_text_is_that_text_and_offsets_count_it(monkeypatch):
+    monkeypatch.setattr(TextFrontend, "as_question", lambda *_, **__: None)  # `guide` would answer it
     fields = {"prompt": "ab 猫 up on", "echo": True, "logprobs": 1}
-    choice = (await answer_of(TEXT, fields)).json()["choices"][0]  # `guide` puts a chat in front of the text
+    choice = (await answer_of(TEXT, fields)).json()["choices"][0]
     lists = choice["logprobs"]
     assert choice["text"].startswith("ab 猫 up on")
     assert lists["tokens"][-5:-3] == [" up", " on"]
