@@ -1,6 +1,6 @@
-"""Twice 150 questions of people who saw README and docs and never the corpus, with what a right answer says.
+"""Three times 150 questions of people who saw README and docs and never the corpus, with what a right answer says.
 
-`topics` are those whose answers are right; in the second list, those that guide gave where a judge called it right.
+`topics` are those whose answers are right; in the later lists, those that guide gave where a judge called it right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def _read(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(__file__).with_name(name).read_text("utf-8").splitlines()]
 
 
-LISTS = {name: _read(f"{name}.jsonl") for name in ("asked", "asked_later")}
+LISTS = {name: _read(f"{name}.jsonl") for name in ("asked", "asked_later", "asked_last")}
+MAX_ALIKE = 10  # of 100; the more wordings there are, the more of them somebody else has, too
 ENOUGH = {"English": 90, "German": 15, "off-topic": 27}
 
 
@@ -39,7 +40,7 @@ def test_hardly_a_question_is_trained_word_for_word(name: str) -> None:
     topics = [topic for topic in load_corpus().topics if not topic.is_social]  # all say hello alike
     trained = {normalized(text) for topic in topics for text in topic.wordings}
     asked = {normalized(asked["question"]) for asked in LISTS[name] if asked["kind"] == "English"}
-    assert len(trained & asked) <= 5, trained & asked
+    assert len(trained & asked) <= MAX_ALIKE, trained & asked
 
 
 @pytest.mark.long
